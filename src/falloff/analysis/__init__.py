@@ -1,0 +1,1 @@
+"""From records to tables: what is computed, each metric once."""

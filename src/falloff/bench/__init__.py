@@ -1,0 +1,1 @@
+"""The benchmark: the only place with torch."""

@@ -1,0 +1,1 @@
+"""From logs, tables and traces to records."""

@@ -1,0 +1,109 @@
+"""The raw log: one directory a run, events as JSON lines, sealed by rename once its outcome is known.
+
+Written by the launcher (run_started first, outcome last) and by the ranks between them; read by ingest.
+Raw quantities only. The events and their fields are listed in docs/methods.md.
+"""
+
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+OPEN_NAME = "events.open.jsonl"
+SEALED_NAME = "events.jsonl"
+# A second name of the sealed log. Snakemake deletes a job's output before it runs the job, so a log sealed by
+# an orphan between the reading of the Snakefile and that job would be lost without it.
+KEPT_NAME = ".sealed"
+POWER_NAME = "power.csv"
+TRACE_NAME = "trace.rank{rank}.json.gz"
+OUTPUT_NAME = "output.txt"
+
+RUN_OUTCOMES = ("ok", "oom", "timeout", "crash", "killed", "unstable")
+
+
+def append_event(run_dir: Path, event: str, **fields: Any) -> None:
+    """Append one event to the open log as one line; ValueError where a number is not finite.
+
+    One write to a file opened for appending, so that ranks do not mix their lines.
+    """
+    line = json.dumps({"event": event, "time_s": time.time(), **fields}, allow_nan=False) + "\n"
+    descriptor = os.open(run_dir / OPEN_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        written = os.write(descriptor, line.encode())
+        if written != len(line.encode()):
+            raise OSError(f"{run_dir / OPEN_NAME}: only {written} of {len(line)} bytes were written")
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def finite_or_none(value: float) -> float | None:
+    """Return the number, or None for NaN and infinity, which JSON does not have."""
+    return value if math.isfinite(value) else None
+
+
+def seal(run_dir: Path) -> None:
+    """Make the open log the sealed one, under both its names."""
+    kept = run_dir / KEPT_NAME
+    kept.unlink(missing_ok=True)
+    os.link(run_dir / OPEN_NAME, kept)
+    (run_dir / OPEN_NAME).replace(run_dir / SEALED_NAME)
+
+
+def is_sealed(run_dir: Path) -> bool:
+    """Return whether the run has its sealed log, putting it back under its name where only the second is left."""
+    sealed, kept = run_dir / SEALED_NAME, run_dir / KEPT_NAME
+    if not sealed.is_file() and kept.is_file():
+        os.link(kept, sealed)
+    return sealed.is_file()
+
+
+def read_open_events(run_dir: Path) -> list[dict[str, Any]]:
+    """Return the events of a log that is not sealed; a last line cut short by a death is left out."""
+    lines = (run_dir / OPEN_NAME).read_text(encoding="utf-8", errors="replace").split("\n")
+    complete = lines[:-1]  # what follows the last newline was never finished
+    return [_parse_line(line, run_dir / OPEN_NAME, number) for number, line in enumerate(complete, start=1)]
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """Return the events of a sealed log, run_started first and outcome last.
+
+    ValueError, one sentence, for a log that is unreadable, empty, cut short, not JSON or of another schema.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read ({error})") from error
+    if not text.strip():
+        raise ValueError(f"{path}: the log is empty; a sealed log has run_started first and outcome last")
+    lines = text.splitlines()
+    events = [_parse_line(line, path, number) for number, line in enumerate(lines, start=1)]
+    if events[0].get("event") != "run_started":
+        raise ValueError(f"{path}: line 1 is {events[0].get('event')!r}; a log begins with run_started")
+    if events[0].get("schema") != SCHEMA:
+        raise ValueError(f"{path}: schema is {events[0].get('schema')!r}; this falloff reads schema {SCHEMA}")
+    if events[-1].get("event") != "outcome":
+        raise ValueError(f"{path}: cut short, the last event is {events[-1].get('event')!r} and not outcome")
+    if events[-1].get("outcome") not in RUN_OUTCOMES:
+        raise ValueError(f"{path}: outcome is {events[-1].get('outcome')!r}; allowed: {', '.join(RUN_OUTCOMES)}")
+    return events
+
+
+def end_cut_line(run_dir: Path) -> None:
+    """End a last line that a death cut short by taking it off the open log, so that an outcome can follow it."""
+    path = run_dir / OPEN_NAME
+    whole = path.read_bytes().rpartition(b"\n")
+    os.truncate(path, len(whole[0]) + len(whole[1]))
+
+
+def _parse_line(line: str, path: Path, number: int) -> dict[str, Any]:
+    try:
+        event = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"{path}: line {number} is not JSON, the log is cut or garbled") from error
+    if not isinstance(event, dict):
+        raise ValueError(f"{path}: line {number} is not an event, found {line[:60]!r}")
+    return event

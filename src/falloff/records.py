@@ -1,0 +1,272 @@
+"""Record: the one contract between what was measured, imported or published and everything computed from it.
+
+A record holds raw quantities and identity. None and NaN mean "not stated", never zero. What can be computed
+(MFU, efficiency, joules per token) is computed right of here, each metric defined once in docs/methods.md.
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from falloff.outputs import whole_file
+
+Provenance = Literal["measured", "imported", "published", "predicted"]
+Outcome = Literal["ok", "oom", "timeout", "crash", "killed", "unstable", "crash_or_oom"]
+
+R = TypeVar("R", bound="RunRecord | CollectiveRecord")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord:
+    """One training run: what ran, where, with which software, and what was read off it.
+
+    step_s holds the steady steps, each the slowest rank's seconds (mean over steps_per_sample steps where a log
+    prints windows). `reported_*` are the source's own derived numbers, kept beside ours and never mixed in.
+    """
+
+    record_id: str
+    provenance: Provenance
+    source: str
+    source_ref: str
+    outcome: Outcome
+    outcome_reason: str | None = None
+    study: str | None = None
+    cell_id: str | None = None
+    repeat: int | None = None
+    cell_json: str | None = None  # the whole cell as its log states it
+
+    network: str | None = None
+    params: float | None = None
+    active_params: float | None = None
+    embedding_params: float | None = None
+    layers: int | None = None
+    hidden: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    ffn: int | None = None
+    vocab: int | None = None
+    arch: str | None = None  # dense, moe, ...
+    task: str | None = None  # pretrain, sft, lora
+
+    seq: int | None = None
+    microbatch: int | None = None
+    global_batch: int | None = None
+    tokens_per_step: float | None = None
+
+    dp: int | None = None
+    dp_replicate: int | None = None
+    dp_shard: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    vpp: int | None = None
+    cp: int | None = None
+    ep: int | None = None
+    sharding: str | None = None  # fsdp, hsdp, ddp, zero1, ... as the source names it
+    sequence_parallel: bool | None = None
+
+    framework: str | None = None
+    framework_version: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    nccl: str | None = None
+    driver: str | None = None
+    python: str | None = None
+    backend: str | None = None  # nccl, gloo
+    compile: bool | None = None
+    attention: str | None = None
+    recompute: str | None = None
+    param_dtype: str | None = None
+    reduce_dtype: str | None = None
+
+    hardware: str | None = None  # a name in config/hardware; None for a CPU or where it cannot be told
+    gpu_name: str | None = None  # as the log or table calls it
+    device: str | None = None  # cuda, cpu
+    num_gpus: int | None = None  # ranks; processes on a CPU
+    gpus_per_node: int | None = None
+    nodes: int | None = None
+    interconnect: str | None = None
+    site: str | None = None
+    gpu_uuids: tuple[str, ...] | None = None
+    board_part_number: str | None = None
+    vbios: str | None = None
+    power_limit_w: float | None = None
+    oversubscribed: bool | None = None  # more processes than cores
+
+    step_s: tuple[float, ...] | None = None
+    steps_per_sample: int | None = None
+    rank_step_s: tuple[tuple[float, ...], ...] | None = None  # [step][rank]
+    window: str | None = None  # which steps were kept, which left out, and why
+    window_s: float | None = None
+    losses: tuple[float, ...] | None = None
+    memory_bytes: float | None = None
+    memory_kind: str | None = None
+    draw_w: float | None = None  # mean of one GPU over the window
+    energy_j: float | None = None  # of all GPUs over the window
+    power_source: str | None = None  # meter and its averaging, or why there is none
+    trace_ref: str | None = None
+    trace_span_s: float | None = None
+    trace_compute_s: float | None = None
+    trace_comm_s: float | None = None
+    trace_exposed_comm_s: float | None = None
+    trace_exposed_copy_s: float | None = None
+    trace_idle_s: float | None = None
+    trace_note: str | None = None  # what the trace covers, or why exposure is null
+
+    reported_tokens_per_gpu_s: float | None = None
+    reported_step_s: float | None = None
+    reported_mfu: float | None = None
+    reported_hfu: float | None = None
+    reported_tflops_per_gpu: float | None = None
+    reported_convention: str | None = None
+
+    confidence: str | None = None
+    licence: str | None = None
+    flags: tuple[str, ...] | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, positive=_RUN_POSITIVE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectiveRecord:
+    """One collective at one message size in one group. message_bytes is nccl-tests' size.
+
+    nccl-tests' size is the input of AllReduce, ReduceScatter, AllToAll and SendRecv, the output of AllGather.
+    times_s holds each iteration, the slowest rank's seconds; where a source gives only a bandwidth it is empty.
+    """
+
+    record_id: str
+    provenance: Provenance
+    source: str
+    source_ref: str
+    outcome: Outcome
+    outcome_reason: str | None = None
+    study: str | None = None
+    cell_id: str | None = None
+    repeat: int | None = None
+    cell_json: str | None = None
+
+    collective: str
+    message_bytes: int
+    num_ranks: int
+    nodes: int | None = None
+    ranks_per_node: int | None = None
+    dtype: str | None = None
+    algorithm: str | None = None
+    protocol: str | None = None
+    times_s: tuple[float, ...] | None = None
+    reported_algbw_bytes_s: float | None = None
+    reported_busbw_bytes_s: float | None = None
+
+    hardware: str | None = None
+    gpu_name: str | None = None
+    device: str | None = None
+    backend: str | None = None
+    interconnect: str | None = None
+    fabric: str | None = None
+    nccl: str | None = None
+    torch: str | None = None
+    driver: str | None = None
+    oversubscribed: bool | None = None
+
+    licence: str | None = None
+    flags: tuple[str, ...] | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        _check(self, positive=_COLLECTIVE_POSITIVE)
+
+
+# losses may be anything finite, and a trace may have no idle or exposed time at all
+_RUN_POSITIVE = (
+    "params",
+    "active_params",
+    "layers",
+    "hidden",
+    "heads",
+    "seq",
+    "microbatch",
+    "global_batch",
+    "tokens_per_step",
+    "dp",
+    "tp",
+    "pp",
+    "num_gpus",
+    "nodes",
+    "step_s",
+    "window_s",
+    "memory_bytes",
+    "draw_w",
+    "energy_j",
+    "power_limit_w",
+    "trace_span_s",
+    "reported_tokens_per_gpu_s",
+    "reported_step_s",
+)
+_COLLECTIVE_POSITIVE = ("message_bytes", "num_ranks", "times_s", "nodes")
+
+
+def write_records(path: Path, records: Sequence[R], kind: type[R]) -> None:
+    """Write records of one kind as Parquet, whole or not at all; an empty list keeps the columns."""
+    columns = {field.name: [getattr(record, field.name) for record in records] for field in dataclasses.fields(kind)}
+    table = pa.table(columns, schema=_schema(kind))
+    with whole_file(path) as temporary:
+        pq.write_table(table, temporary)
+
+
+def read_records(paths: Iterable[Path], kind: type[R]) -> pd.DataFrame:
+    """Return the records of all files as one frame, a row each, in the order given.
+
+    ValueError names a file that cannot be read or holds other columns.
+    """
+    schema = _schema(kind)
+    tables = [schema.empty_table()]
+    for path in paths:
+        try:
+            table = pq.read_table(path)
+        except (OSError, pa.ArrowException) as error:
+            raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
+        if table.schema.names != schema.names:
+            raise ValueError(f"{path}: its columns are not those of {kind.__name__}; ingest it again")
+        tables.append(table.cast(schema))
+    return typing.cast(pd.DataFrame, pa.concat_tables(tables).to_pandas())
+
+
+def _check(record: "RunRecord | CollectiveRecord", positive: tuple[str, ...]) -> None:
+    where = record.record_id
+    for name, allowed in (("provenance", Provenance), ("outcome", Outcome)):
+        if getattr(record, name) not in typing.get_args(allowed):
+            raise ValueError(
+                f"record {where}: {name} is {getattr(record, name)!r}; allowed: {', '.join(typing.get_args(allowed))}"
+            )
+    for name in positive:
+        value = getattr(record, name)
+        for number in value if isinstance(value, tuple) else (value,):
+            if number is not None and not (math.isfinite(number) and number > 0):
+                raise ValueError(f"record {where}: {name} must be above zero and finite, found {number}")
+
+
+def _schema(kind: type[Any]) -> pa.Schema:
+    hints = typing.get_type_hints(kind)
+    return pa.schema([(field.name, _arrow_type(hints[field.name])) for field in dataclasses.fields(kind)])
+
+
+def _arrow_type(hint: Any) -> pa.DataType:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (types.UnionType, typing.Union):
+        return _arrow_type(next(a for a in arguments if a is not type(None)))
+    if origin is tuple:
+        return pa.list_(_arrow_type(arguments[0]))
+    if origin is Literal:
+        return pa.string()
+    return {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}[hint]

@@ -1,0 +1,1 @@
+"""From tables to figures and the page: the only place with matplotlib."""

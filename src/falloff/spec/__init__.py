@@ -1,0 +1,1 @@
+"""What is asked: studies, cells, networks, layouts and hardware, validated and frozen."""

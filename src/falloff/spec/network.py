@@ -1,0 +1,71 @@
+"""The network: the shape of one decoder-only transformer, and what its shape alone determines."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from falloff.spec.reading import build, read_yaml, require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Network:
+    """A Llama-architecture decoder: RMSNorm, SwiGLU, RoPE, an LM head not tied to the embedding."""
+
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocab: int
+    source: str
+
+    def __post_init__(self) -> None:
+        require_positive(self, "layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
+        if self.hidden % self.heads:
+            raise ValueError(f"hidden {self.hidden} is not divisible by heads {self.heads}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads {self.heads} is not divisible by kv_heads {self.kv_heads}")
+
+    @property
+    def head_size(self) -> int:
+        """Return the width of one attention head."""
+        return self.hidden // self.heads
+
+    @property
+    def layer_params(self) -> int:
+        """Return the parameters of one layer: attention, SwiGLU and its two norms."""
+        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * self.kv_heads * self.head_size
+        return attention + 3 * self.hidden * self.ffn + 2 * self.hidden
+
+    @property
+    def embedding_params(self) -> int:
+        """Return the parameters of the input embedding, which multiplies nothing."""
+        return self.vocab * self.hidden
+
+    @property
+    def params(self) -> int:
+        """Return all parameters: layers, embedding, LM head and final norm."""
+        return self.layers * self.layer_params + 2 * self.embedding_params + self.hidden
+
+
+def model_flops_per_token(*, params: float, embedding_params: float, layers: int, hidden: int, seq: int) -> float:
+    """Return the FLOPs that training one token needs, forward and backward, in falloff's convention.
+
+    6 (N - N_embedding) + 12 L h s: six per parameter that multiplies (the LM head does, the embedding looks
+    up), attention scores and values over the full square, recomputation not counted. Kaplan et al. 2020
+    (arXiv 2001.08361, section 2.1) for 6N, Narayanan et al. 2021 (arXiv 2104.04473, appendix) for the
+    attention term; it is TorchTitan's own count, 5.791e10 for Llama 3 8B at a sequence of 8192.
+    """
+    return 6 * (params - embedding_params) + 12 * layers * hidden * seq
+
+
+def read_network(name: str, folder: Path) -> Network:
+    """Return the network that `folder`/`name`.yaml describes; ValueError names the known ones."""
+    path = folder / f"{name}.yaml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in folder.glob("*.yaml")))
+        raise ValueError(f"network {name!r} has no file in {folder}; known: {known}")
+    network = build(Network, read_yaml(path), str(path))
+    if network.name != name:
+        raise ValueError(f"{path}: name is {network.name!r}, the file says {name!r}")
+    return network

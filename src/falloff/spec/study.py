@@ -1,0 +1,202 @@
+"""A study: one question as data, read into cells, each with an id, its repeats and where it is measured."""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from falloff.spec.cell import Cell, CollectivesCell, TrainCell
+from falloff.spec.network import read_network
+from falloff.spec.reading import ImpossibleLayoutError, build, check_keys, read_yaml, require_positive
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a launch may take before it is ended: wall seconds, and host memory a process (None: no limit)."""
+
+    timeout_s: float = 600.0
+    process_memory_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        require_positive(self, "timeout_s", "process_memory_bytes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyCell:
+    """One cell of a study under its id. `stated` is what the study says of it, the ground of the id.
+
+    The id leaves out what spec/ fills in by default: a changed default must not look like a new cell (its
+    log, which carries every field, then reads as stale).
+    """
+
+    cell_id: str
+    cell: Cell
+    repeats: int
+    stated: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RefusedCell:
+    """A cell that the study asks for and that cannot run, with the reason in a sentence."""
+
+    cell_id: str
+    stated: dict[str, Any]
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """A question, its cells and the sites that measure them."""
+
+    name: str
+    question: str
+    scaling: Literal["strong", "weak", "none"]
+    measure_on: tuple[str, ...]
+    limits: Limits
+    cells: tuple[StudyCell, ...]
+    refused: tuple[RefusedCell, ...]
+
+    def runs(self) -> Iterator[tuple[StudyCell, int]]:
+        """Yield each cell with each of its repeats, counted from 1."""
+        for cell in self.cells:
+            for repeat in range(1, cell.repeats + 1):
+                yield cell, repeat
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Document:
+    """The study file as written, before its grids are multiplied out."""
+
+    question: str
+    measure_on: tuple[str, ...]
+    scaling: Literal["strong", "weak", "none"] = "none"
+    limits: Limits = Limits()
+    fixed: dict[str, Any]
+    grids: tuple[dict[str, Any], ...]
+    collectives: tuple[dict[str, Any], ...]
+
+
+_GRID_KEYS = ("repeats", "fixed", "grid", "include", "exclude")
+
+
+def read_study(path: Path, networks: Path, num_gpus: int = 0) -> Study:
+    """Return the study in the YAML file `path`, its networks looked up in the folder `networks`.
+
+    num_gpus is how many GPUs the measuring machine has (0: processes on CPU, any number); a cell that needs
+    more is refused. Raises ValueError, one sentence, for a misspelt key, a wrong type or unit, a cell stated twice.
+    """
+    document = _read_document(path)
+    cells: list[StudyCell] = []
+    refused: list[RefusedCell] = []
+    seen: set[str] = set()
+    for where, stated, repeats in _stated_cells(document, path):
+        cell_id = _cell_id(stated)
+        if cell_id in seen:
+            raise ValueError(f"{where}: the cell {json.dumps(stated, sort_keys=True)} is stated twice")
+        seen.add(cell_id)
+        try:
+            cell = _build_cell(stated, networks, where)
+            _check_gpus(cell, num_gpus, where)
+        except ImpossibleLayoutError as error:
+            refused.append(RefusedCell(cell_id=cell_id, stated=stated, reason=str(error)))
+        else:
+            cells.append(StudyCell(cell_id=cell_id, cell=cell, repeats=repeats, stated=stated))
+    return Study(
+        name=path.stem,
+        question=document.question,
+        scaling=document.scaling,
+        measure_on=document.measure_on,
+        limits=document.limits,
+        cells=tuple(cells),
+        refused=tuple(refused),
+    )
+
+
+def _read_document(path: Path) -> _Document:
+    raw = read_yaml(path)
+    where = str(path)
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"{where}: a mapping is needed, found {raw!r}")
+    document: dict[str, Any] = {"fixed": {}, "grids": [], "collectives": [], **raw}
+    _check_shape(document["fixed"], Mapping, "a mapping", f"{where}: fixed")
+    for key in ("grids", "collectives"):
+        _check_shape(document[key], list, "a list of mappings", f"{where}: {key}")
+        for item in document[key]:
+            _check_shape(item, Mapping, "a list of mappings", f"{where}: {key}")
+    return build(_Document, document, where)
+
+
+def _check_shape(value: Any, kind: type, words: str, where: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{where}: {words} is needed, found {value!r}")
+
+
+def _stated_cells(document: _Document, path: Path) -> Iterator[tuple[str, dict[str, Any], int]]:
+    """Yield where each cell stands, what is stated of it, and its repeats."""
+    for number, grid in enumerate(document.grids, start=1):
+        where = f"{path}: grid {number}"
+        check_keys(grid, _GRID_KEYS, where)
+        for stated in _multiply_out(grid, document.fixed, where):
+            yield where, stated, _repeats(grid, where)
+    for number, sweep in enumerate(document.collectives, start=1):
+        where = f"{path}: collectives {number}"
+        stated = {"kind": "collectives", **{k: v for k, v in sweep.items() if k != "repeats"}}
+        yield where, stated, _repeats(sweep, where)
+
+
+def _repeats(block: Mapping[str, Any], where: str) -> int:
+    repeats = block.get("repeats", 1)
+    if type(repeats) is not int or repeats < 1:
+        raise ValueError(f"{where}: repeats must be a whole number from 1 on, found {repeats!r}")
+    return repeats
+
+
+def _multiply_out(grid: Mapping[str, Any], fixed: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
+    """Yield what each cell of one grid states: the product of its axes, less excludes, then its includes."""
+    common = {**fixed, **grid.get("fixed", {})}
+    axes = grid.get("grid", {})
+    _check_shape(axes, Mapping, "a mapping of lists", f"{where}: grid")
+    for axis, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"{where}: grid.{axis}: a list of values is needed, found {values!r}")
+    includes = grid.get("include", [])
+    products: Iterator[tuple[Any, ...]] = itertools.product(*axes.values()) if axes or not includes else iter(())
+    for values in products:
+        stated = {**common, **dict(zip(axes, values, strict=True))}
+        if not any(_agrees(stated, exclude) for exclude in grid.get("exclude", [])):
+            yield stated
+    for include in includes:
+        yield {**common, **include}
+
+
+def _agrees(stated: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
+    return all(stated.get(key) == value for key, value in pattern.items())
+
+
+def _build_cell(stated: Mapping[str, Any], networks: Path, where: str) -> Cell:
+    if stated.get("kind") == "collectives":
+        return build(CollectivesCell, stated, where)
+    network = stated.get("network")
+    if not isinstance(network, str):
+        raise ValueError(f"{where}: network: the name of a file in {networks} is needed, found {network!r}")
+    return build(TrainCell, {**stated, "network": read_network(network, networks)}, where)
+
+
+def _check_gpus(cell: Cell, num_gpus: int, where: str) -> None:
+    if 0 < num_gpus < cell.num_processes:
+        raise ImpossibleLayoutError(
+            f"{where}: {cell.num_processes} processes need as many GPUs, this machine has {num_gpus}"
+        )
+
+
+def _cell_id(stated: Mapping[str, Any]) -> str:
+    """Return a label for people and a digest of everything stated; read by nobody, only compared."""
+    digest = hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:8]
+    if stated.get("kind") == "collectives":
+        return f"collectives-{stated.get('num_processes')}-{digest}"
+    layout = stated.get("layout")
+    axes = "-".join(f"{axis}{degree}" for axis, degree in layout.items()) if isinstance(layout, Mapping) else ""
+    return "-".join(part for part in (str(stated.get("network")), axes, digest) if part)
