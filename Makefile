@@ -1,0 +1,42 @@
+# Two commands set everything up: `make figures` builds every figure, `make test` passes the tests.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: figures test check mutants measure clean
+.DEFAULT_GOAL := figures
+
+figures: $(STAMP)
+	@started=$$(date +%s); \
+	$(BIN)/snakemake figures/ && status=0 || status=$$?; \
+	$(BIN)/python workflow_scripts/summarise.py --started-s $$started; \
+	exit $$status
+
+# Only the runs of this machine, and the figure that shows them.
+measure: $(STAMP)
+	$(BIN)/snakemake figures/this_machine.pdf
+
+test: $(STAMP)
+	$(BIN)/pytest
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile rules
+	$(BIN)/snakemake --lint
+
+# Each patch of tests/mutations breaks one behaviour of the workflow; its test must turn red.
+mutants: $(STAMP)
+	$(BIN)/python tests/mutations/run.py
+
+clean:
+	rm -rf results logs .snakemake
+	find figures -type f ! -name README.md -delete
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"falloff needs Python 3.11 or newer, $(PYTHON) is {sys.version.split()[0]}; say which: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,26 @@
+"""What the stages share: the studies that are on, where this is, and the code files under an entry."""
+
+from pathlib import Path
+
+from falloff.launch import num_attached_gpus
+from falloff.provenance import code_of
+from falloff.spec.study import read_study
+
+NETWORKS = Path("config/models")
+RAW = Path("data/raw")
+EXTERNAL = Path("data/external")
+HARDWARE_FILES = sorted(str(path) for path in Path("config/hardware").glob("*.yaml"))
+NETWORK_FILES = sorted(str(path) for path in NETWORKS.glob("*.yaml"))
+
+try:
+    NUM_GPUS = num_attached_gpus(config["device"])
+    STUDIES = {
+        name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS)
+        for name in config["studies"]
+    }
+except ValueError as error:
+    raise WorkflowError(str(error)) from error
+
+for study in STUDIES.values():
+    for refused in study.refused:
+        logger.warning(f"refused: {refused.reason}")

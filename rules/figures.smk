@@ -1,0 +1,71 @@
+"""Figures by notebook, and the page that shows them."""
+
+# A figure of measured runs is left out where there are none: no log ships and this site does not measure them.
+FIGURES = [
+    *(["this_machine"] if logs_of("laptop") else []),
+    "h200",
+    "strong_scaling",
+    "collectives",
+    "comparability",
+]
+
+
+rule:
+    name:
+        "figures/"
+    default_target: True
+    input:
+        expand("figures/{name}.pdf", name=FIGURES),
+        "figures/index.html",
+
+
+# The same by a word that needs no slash.
+rule figures:
+    input:
+        expand("figures/{name}.pdf", name=FIGURES),
+        "figures/index.html",
+
+
+rule plot_figure:
+    input:
+        notebook="notebooks/{name}.ipynb",
+        table="results/tables/{name}.parquet",
+        coverage="results/tables/{name}.coverage.parquet",
+        code=lambda wildcards: code_of(f"notebooks/{wildcards.name}.ipynb"),
+        script=code_of("workflow_scripts/plot_figure.py"),
+    output:
+        pdf="figures/{name}.pdf",
+        png="figures/{name}.png",
+        csv="figures/{name}.csv",
+        about="figures/{name}.json",
+    # The executed notebook is a log: it holds times, and it is kept when a cell fails.
+    log:
+        "logs/figures/{name}.ipynb",
+    wildcard_constraints:
+        name="|".join(FIGURES),
+    conda:
+        "../environment.yml"
+    params:
+        out="figures/{name}",
+    shell:
+        "python workflow_scripts/plot_figure.py --notebook {input.notebook:q} --table {input.table:q} "
+        "--coverage {input.coverage:q} --out {params.out:q} --executed {log:q}"
+
+
+rule render_page:
+    input:
+        about=expand("figures/{name}.json", name=FIGURES),
+        coverage=expand("results/tables/{name}.coverage.parquet", name=FIGURES),
+        sources=sorted(str(path) for path in EXTERNAL.glob("*/source.yaml")),
+        code=code_of("workflow_scripts/render_page.py"),
+    output:
+        "figures/index.html",
+    log:
+        "logs/render_page.log",
+    conda:
+        "../environment.yml"
+    params:
+        sources=str(EXTERNAL),
+    shell:
+        "python workflow_scripts/render_page.py --figures-json {input.about:q} --coverage {input.coverage:q} "
+        "--sources {params.sources:q} --output {output:q} > {log:q} 2>&1"

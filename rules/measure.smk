@@ -1,0 +1,43 @@
+"""Raw logs, one job a run. A sealed log is a source file: the rule exists only for runs that have none."""
+
+import re
+
+
+def is_measured_here(study):
+    return config["site"] in study.measure_on
+
+
+def is_sealed(run):
+    return (RAW / run / "events.jsonl").is_file()
+
+
+# run (its folder under data/raw) -> what the launcher is told
+RUNS_TO_MEASURE = {
+    f"{study.name}/{cell.cell_id}/{repeat}": (study.name, cell.cell_id, repeat)
+    for study in STUDIES.values()
+    if is_measured_here(study)
+    for cell, repeat in study.runs()
+    if not is_sealed(f"{study.name}/{cell.cell_id}/{repeat}")
+}
+
+
+# No input on purpose: nothing but a missing log may start a measurement.
+rule measure_run:
+    output:
+        "data/raw/{run}/events.jsonl",
+    log:
+        "logs/measure_run/{run}.log",
+    wildcard_constraints:
+        run="|".join(map(re.escape, RUNS_TO_MEASURE)) or "(?!)",
+    conda:
+        "../environment.yml"
+    # All cores: nothing runs beside a measurement.
+    threads: workflow.cores or 1
+    params:
+        study=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][0],
+        cell=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][1],
+        repeat=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][2],
+        device=config["device"],
+    shell:
+        "python workflow_scripts/measure_run.py --study {params.study:q} --cell {params.cell:q} "
+        "--repeat {params.repeat} --device {params.device:q} --output {output:q} > {log:q} 2>&1"
