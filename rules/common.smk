@@ -14,10 +14,7 @@ NETWORK_FILES = sorted(str(path) for path in NETWORKS.glob("*.yaml"))
 
 try:
     NUM_GPUS = num_attached_gpus(config["device"])
-    STUDIES = {
-        name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS)
-        for name in config["studies"]
-    }
+    STUDIES = {name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS) for name in config["studies"]}
 except ValueError as error:
     raise WorkflowError(str(error)) from error
 

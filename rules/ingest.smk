@@ -5,13 +5,8 @@ from falloff.spec.reading import read_yaml
 
 def logs_of(study_name):
     """Return the runs of a study that have a log or get one here; logs that no study names are welcome too."""
-    present = {
-        str(path.parent.relative_to(RAW))
-        for path in (RAW / study_name).glob("*/*/events.jsonl")
-    }
-    planned = {
-        run for run, (study, _, _) in RUNS_TO_MEASURE.items() if study == study_name
-    }
+    present = {str(path.parent.relative_to(RAW)) for path in (RAW / study_name).glob("*/*/events.jsonl")}
+    planned = {run for run, (study, _, _) in RUNS_TO_MEASURE.items() if study == study_name}
     return sorted(present | planned)
 
 
@@ -21,17 +16,15 @@ def records_of(study_name, kind):
 
 def contents_of(folder):
     """Return what a folder of data/external holds: runs, collectives, and the formats of its tables."""
-    source = yaml.safe_load(
-        (EXTERNAL / folder / "source.yaml").read_text(encoding="utf-8")
-    )
+    try:
+        source = read_yaml(EXTERNAL / folder / "source.yaml")
+    except ValueError as error:
+        raise WorkflowError(str(error)) from error
     lists = {key for key in ("runs", "collectives") if source.get(key)}
     return lists | {table["format"] for table in source.get("tables") or []}
 
 
-EXTERNAL_CONTENTS = {
-    path.parent.name: contents_of(path.parent.name)
-    for path in sorted(EXTERNAL.glob("*/source.yaml"))
-}
+EXTERNAL_CONTENTS = {path.parent.name: contents_of(path.parent.name) for path in sorted(EXTERNAL.glob("*/source.yaml"))}
 
 
 def external_records(kind, *contents):
@@ -64,9 +57,7 @@ rule ingest_run:
 
 rule ingest_external:
     input:
-        files=lambda wildcards: sorted(
-            str(p) for p in (EXTERNAL / wildcards.folder).rglob("*") if p.is_file()
-        ),
+        files=lambda wildcards: sorted(str(p) for p in (EXTERNAL / wildcards.folder).rglob("*") if p.is_file()),
         hardware=HARDWARE_FILES,
         networks=NETWORK_FILES,
         code=code_of("workflow_scripts/ingest_external.py"),
