@@ -1,0 +1,141 @@
+"""Coverage: of each cell that a figure asks for, whether there is a number, and if not, why not."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+import pandas as pd
+
+from falloff.spec.cell import Cell, TrainCell, cell_to_json
+from falloff.spec.study import Study, StudyCell
+
+Status = Literal["measured", "imported", "published", "failed", "stale", "missing", "refused"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoverageRow:
+    """One cell, or one kind of cell, of a figure: what became of it. n counts the points or runs it stands for."""
+
+    figure: str
+    cell: str
+    status: Status
+    reason: str | None = None
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        if self.status not in get_args(Status):
+            raise ValueError(
+                f"coverage of {self.figure}: status is {self.status!r}; allowed: {', '.join(get_args(Status))}"
+            )
+
+
+def coverage_frame(rows: Iterable[CoverageRow]) -> pd.DataFrame:
+    """Return coverage as a frame with one row each, all columns there even without rows."""
+    return pd.DataFrame([asdict(row) for row in rows], columns=[field.name for field in fields(CoverageRow)])
+
+
+def study_coverage(figure: str, study: Study, *records: pd.DataFrame) -> list[CoverageRow]:
+    """Return what became of each cell of a native study, from the records (runs, collectives) of its logs.
+
+    A cell has a row for each status that its repeats came to. A log is stale where it states a field otherwise
+    than the study does, and where its cell is no longer asked for; a field that only one of them states is no
+    difference, so a field that spec/ gains makes no log stale.
+    """
+    logs = _logs_of(study, records)
+    rows: list[CoverageRow] = []
+    for cell in study.cells:
+        rows.extend(_rows_of_cell(figure, cell, logs.pop(cell.cell_id, {})))
+    for refused in study.refused:
+        logs.pop(refused.cell_id, None)
+        rows.append(
+            CoverageRow(figure=figure, cell=_stated_words(refused.stated), status="refused", reason=refused.reason, n=0)
+        )
+    for cell_id, repeats in sorted(logs.items()):
+        reason = "the study no longer asks for it"
+        rows.append(CoverageRow(figure=figure, cell=cell_id, status="stale", reason=reason, n=len(repeats)))
+    return rows
+
+
+def current_records(study: Study, records: pd.DataFrame) -> pd.DataFrame:
+    """Return the records that belong to cells of the study as it now stands, the stale ones left out."""
+    cells = {cell.cell_id: cell.cell for cell in study.cells}
+    keep = [
+        row["study"] == study.name
+        and row["cell_id"] in cells
+        and not stale_fields(cells[row["cell_id"]], row["cell_json"])
+        for row in records[["study", "cell_id", "cell_json"]].to_dict("records")
+    ]
+    return records[pd.Series(keep, index=records.index, dtype=bool)]
+
+
+def stale_fields(cell: Cell, cell_json: str | None) -> list[str]:
+    """Return the fields, dotted, that the study's cell and the cell of a log both state and state differently."""
+    if not isinstance(cell_json, str):
+        return []
+    logged = dict(_flat(json.loads(cell_json)))
+    # through JSON, so that a tuple is the list that the log holds
+    stated = dict(_flat(json.loads(json.dumps(cell_to_json(cell)))))
+    return sorted(name for name in stated.keys() & logged.keys() if stated[name] != logged[name])
+
+
+def cell_words(cell: Cell) -> str:
+    """Return a cell in words for people: network, layout and processes, or the sweep."""
+    if isinstance(cell, TrainCell):
+        return f"{cell.network.name}, {cell.layout.label}"
+    return f"{', '.join(cell.collectives)} between {cell.num_processes} processes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Log:
+    cell_json: str | None
+    outcome: str
+    reason: str | None
+
+
+def _logs_of(study: Study, records: Iterable[pd.DataFrame]) -> dict[str, dict[int, _Log]]:
+    """Return the study's logs by cell and repeat; a sweep has many records and one outcome, the worst."""
+    logs: dict[str, dict[int, _Log]] = {}
+    for frame in records:
+        for row in frame[frame["study"] == study.name].to_dict("records"):
+            repeats = logs.setdefault(str(row["cell_id"]), {})
+            log = _Log(cell_json=row["cell_json"], outcome=row["outcome"], reason=row["outcome_reason"])
+            if row["repeat"] not in repeats or log.outcome != "ok":
+                repeats[row["repeat"]] = log
+    return logs
+
+
+def _rows_of_cell(figure: str, cell: StudyCell, logs: Mapping[int, _Log]) -> Iterator[CoverageRow]:
+    words = cell_words(cell.cell)
+    stale = {repeat: fields for repeat, log in logs.items() if (fields := stale_fields(cell.cell, log.cell_json))}
+    good = [repeat for repeat, log in logs.items() if repeat not in stale and log.outcome == "ok"]
+    failed = [log for repeat, log in sorted(logs.items()) if repeat not in stale and log.outcome != "ok"]
+    if good:
+        yield CoverageRow(figure=figure, cell=words, status="measured", n=len(good))
+    for log in failed:
+        reason = f"{log.outcome}: {log.reason}" if isinstance(log.reason, str) and log.reason else log.outcome
+        yield CoverageRow(figure=figure, cell=words, status="failed", reason=reason)
+    if stale:
+        names = ", ".join(sorted({name for names in stale.values() for name in names}))
+        reason = f"the study now states otherwise: {names}"
+        yield CoverageRow(figure=figure, cell=words, status="stale", reason=reason, n=len(stale))
+    lacking = cell.repeats - len(logs)
+    if lacking > 0:
+        reason = "no log" if not logs else f"{lacking} of {cell.repeats} launches have no log"
+        yield CoverageRow(figure=figure, cell=words, status="missing", reason=reason, n=lacking)
+
+
+def _stated_words(stated: Mapping[str, Any]) -> str:
+    layout = stated.get("layout")
+    axes = " × ".join(f"{axis} {degree}" for axis, degree in layout.items()) if isinstance(layout, Mapping) else ""
+    if stated.get("kind") == "collectives":
+        return f"collectives between {stated.get('num_processes')} processes"
+    return ", ".join(part for part in (str(stated.get("network")), axes) if part)
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _flat(item, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value

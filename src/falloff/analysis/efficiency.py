@@ -1,0 +1,80 @@
+"""Throughput and model FLOPs utilisation of one record; each is defined in docs/methods.md."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from falloff.spec.hardware import Hardware
+from falloff.spec.network import model_flops_per_token
+
+Row = Mapping[str, Any] | pd.Series
+
+
+def number(row: Row, name: str) -> float:
+    """Return a number of a record, NaN where it is not stated."""
+    value = row.get(name)
+    return math.nan if value is None else float(value)
+
+
+def mean_step_s(row: Row) -> float:
+    """Return the mean of the steady steps in seconds, the source's own step time where it has no steps, or NaN.
+
+    The mean and not the median: tokens over the mean step is what the machine did in the window.
+    """
+    steps = row.get("step_s")
+    if steps is None or np.ndim(steps) == 0 or len(steps) == 0:
+        return number(row, "reported_step_s")
+    return float(np.mean(steps))
+
+
+def tokens_per_gpu_s(row: Row) -> float:
+    """Return tokens per second and GPU (or CPU process) of a record, NaN where it cannot be told.
+
+    Tokens of a step over the mean step and the ranks where a record holds steps, else the rate that its source
+    states, else the rate that follows from the step time that its source states.
+    """
+    from_steps = number(row, "tokens_per_step") / mean_step_s(row) / number(row, "num_gpus")
+    steps = row.get("step_s")
+    if steps is not None and np.ndim(steps) and len(steps):
+        return from_steps
+    reported = number(row, "reported_tokens_per_gpu_s")
+    return from_steps if math.isnan(reported) else reported
+
+
+def tokens_per_s(row: Row) -> float:
+    """Return tokens per second of all GPUs of a record together, NaN where it cannot be told."""
+    return tokens_per_gpu_s(row) * number(row, "num_gpus")
+
+
+def flops_per_token(row: Row) -> float:
+    """Return the model FLOPs of one token in falloff's convention, NaN where the record lacks its shape.
+
+    The embedding's size is the one stated, or vocabulary times width. For mixtures of experts the parameters
+    that one token meets count.
+    """
+    active = number(row, "active_params")
+    embedding = number(row, "embedding_params")
+    if math.isnan(embedding):
+        embedding = number(row, "vocab") * number(row, "hidden")
+    return model_flops_per_token(
+        params=number(row, "params") if math.isnan(active) else active,
+        embedding_params=embedding,
+        layers=number(row, "layers"),  # type: ignore[arg-type]  # NaN stands for a shape that is not stated
+        hidden=number(row, "hidden"),  # type: ignore[arg-type]
+        seq=number(row, "seq"),  # type: ignore[arg-type]
+    )
+
+
+def mfu(row: Row, known: Mapping[str, Hardware]) -> float:
+    """Return model FLOPs utilisation as a fraction of the dense peak of the record's dtype.
+
+    NaN on a CPU, where the hardware or its peak for that dtype is not known, and where the shape is not stated.
+    """
+    hardware, dtype = row.get("hardware"), row.get("param_dtype")
+    if not isinstance(hardware, str) or not isinstance(dtype, str) or hardware not in known:
+        return math.nan
+    peak = known[hardware].peak_flops.get(dtype, math.nan)
+    return flops_per_token(row) * tokens_per_gpu_s(row) / peak
