@@ -12,12 +12,10 @@ from pathlib import Path
 def whole_file(path: Path) -> Iterator[Path]:
     """Yield a path beside `path` to write to; it becomes `path` by rename once the block has ended well.
 
-    On any error nothing is left behind. Raises ValueError, one sentence, where the disk or a quota is full.
+    On any error nothing is left behind. Raises ValueError, one sentence, where the disk or a quota is full or the
+    folder cannot be written to.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    temporary = _empty_file_beside(path)
     try:
         yield temporary
         # mkstemp makes files private; what falloff makes is meant to be read by the group as usual
@@ -31,3 +29,13 @@ def whole_file(path: Path) -> Iterator[Path]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _empty_file_beside(path: Path) -> Path:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent)
+    except OSError as error:
+        raise ValueError(f"{path}: not written, its folder cannot be written to ({error.strerror})") from error
+    os.close(handle)
+    return Path(name)

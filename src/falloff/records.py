@@ -238,7 +238,12 @@ def read_records(paths: Iterable[Path], kind: type[R]) -> pd.DataFrame:
             raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
         if table.schema.names != schema.names:
             raise ValueError(f"{path}: its columns are not those of {kind.__name__}; ingest it again")
-        tables.append(table.cast(schema))
+        try:
+            tables.append(table.cast(schema))
+        except pa.ArrowException as error:
+            raise ValueError(
+                f"{path}: its columns are not of {kind.__name__}'s types ({error}); ingest it again"
+            ) from error
     return typing.cast(pd.DataFrame, pa.concat_tables(tables).to_pandas())
 
 

@@ -1,5 +1,6 @@
 """Hardware: one GPU type, its peaks and limits, every number with its source; unknown names are errors."""
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,8 +25,8 @@ class Hardware:
     def __post_init__(self) -> None:
         require_positive(self, "memory_bytes", "memory_bytes_per_s", "power_limit_w", "gpus_per_node")
         for dtype, rate in self.peak_flops.items():
-            if not rate > 0:
-                raise ValueError(f"peak_flops.{dtype} must be above zero, found {rate}")
+            if not (math.isfinite(rate) and rate > 0):
+                raise ValueError(f"peak_flops.{dtype} must be above zero and finite, found {rate}")
         if not self.sources:
             raise ValueError("sources must name where the numbers are from")
 
@@ -44,6 +45,8 @@ def read_all_hardware(folder: Path) -> dict[str, Hardware]:
     owner: dict[str, str] = {}
     for path in sorted(folder.glob("*.yaml")):
         hardware = build(Hardware, read_yaml(path), str(path))
+        if hardware.name != path.stem:
+            raise ValueError(f"{path}: name is {hardware.name!r}, the file says {path.stem!r}")
         for alias in (hardware.name, *hardware.aliases):
             if owner.setdefault(alias.casefold(), hardware.name) != hardware.name:
                 raise ValueError(f"{path}: alias {alias!r} already belongs to {owner[alias.casefold()]!r}")

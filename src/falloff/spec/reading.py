@@ -44,8 +44,8 @@ def check_keys(mapping: Mapping[str, Any], allowed: typing.Iterable[str], where:
     for key in mapping:
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise ValueError(f"{where}: unknown key {key!r}{meant} Allowed: {', '.join(names)}")
+            meant = f" (did you mean {near[0]!r}?)" if near else ""
+            raise ValueError(f"{where}: unknown key {key!r}{meant}; allowed: {', '.join(names)}")
 
 
 def build(cls: type[T], mapping: Any, where: str) -> T:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from falloff.spec.cell import Cell, CollectivesCell, TrainCell
+from falloff.spec.layout import AXES
 from falloff.spec.network import read_network
 from falloff.spec.reading import ImpossibleLayoutError, build, check_keys, read_yaml, require_positive
 
@@ -91,19 +92,24 @@ def read_study(path: Path, networks: Path, num_gpus: int = 0) -> Study:
     document = _read_document(path)
     cells: list[StudyCell] = []
     refused: list[RefusedCell] = []
-    seen: set[str] = set()
+    seen_ids: set[str] = set()
+    seen_cells: set[Cell] = set()
     for where, stated, repeats in _stated_cells(document, path):
         cell_id = _cell_id(stated)
-        if cell_id in seen:
-            raise ValueError(f"{where}: the cell {json.dumps(stated, sort_keys=True)} is stated twice")
-        seen.add(cell_id)
+        if cell_id in seen_ids:
+            raise ValueError(f"{where}: the cell {_canonical(stated)} is stated twice")
+        seen_ids.add(cell_id)
         try:
             cell = _build_cell(stated, networks, where)
             _check_gpus(cell, num_gpus, where)
         except ImpossibleLayoutError as error:
             refused.append(RefusedCell(cell_id=cell_id, stated=stated, reason=str(error)))
-        else:
-            cells.append(StudyCell(cell_id=cell_id, cell=cell, repeats=repeats, stated=stated))
+            continue
+        # {dp_shard: 2} and {dp_shard: 2, tp: 1} have two ids and are one cell
+        if cell in seen_cells:
+            raise ValueError(f"{where}: the cell {_canonical(stated)} is stated twice, the other time in other words")
+        seen_cells.add(cell)
+        cells.append(StudyCell(cell_id=cell_id, cell=cell, repeats=repeats, stated=stated))
     return Study(
         name=path.stem,
         question=document.question,
@@ -156,17 +162,24 @@ def _repeats(block: Mapping[str, Any], where: str) -> int:
 
 def _multiply_out(grid: Mapping[str, Any], fixed: Mapping[str, Any], where: str) -> Iterator[dict[str, Any]]:
     """Yield what each cell of one grid states: the product of its axes, less excludes, then its includes."""
-    common = {**fixed, **grid.get("fixed", {})}
-    axes = grid.get("grid", {})
+    axes, includes, excludes = grid.get("grid", {}), grid.get("include", []), grid.get("exclude", [])
+    _check_shape(grid.get("fixed", {}), Mapping, "a mapping", f"{where}: fixed")
     _check_shape(axes, Mapping, "a mapping of lists", f"{where}: grid")
     for axis, values in axes.items():
         if not isinstance(values, list) or not values:
             raise ValueError(f"{where}: grid.{axis}: a list of values is needed, found {values!r}")
-    includes = grid.get("include", [])
+    for key, patterns in (("include", includes), ("exclude", excludes)):
+        _check_shape(patterns, list, "a list of mappings", f"{where}: {key}")
+        for pattern in patterns:
+            _check_shape(pattern, Mapping, "a list of mappings", f"{where}: {key}")
+    common = {**fixed, **grid.get("fixed", {})}
+    for exclude in excludes:
+        # a misspelt key would exclude nothing, in silence
+        check_keys(exclude, [*common, *axes], f"{where}: exclude")
     products: Iterator[tuple[Any, ...]] = itertools.product(*axes.values()) if axes or not includes else iter(())
     for values in products:
         stated = {**common, **dict(zip(axes, values, strict=True))}
-        if not any(_agrees(stated, exclude) for exclude in grid.get("exclude", [])):
+        if not any(_agrees(stated, exclude) for exclude in excludes):
             yield stated
     for include in includes:
         yield {**common, **include}
@@ -194,9 +207,14 @@ def _check_gpus(cell: Cell, num_gpus: int, where: str) -> None:
 
 def _cell_id(stated: Mapping[str, Any]) -> str:
     """Return a label for people and a digest of everything stated; read by nobody, only compared."""
-    digest = hashlib.sha256(json.dumps(stated, sort_keys=True).encode()).hexdigest()[:8]
+    digest = hashlib.sha256(_canonical(stated).encode()).hexdigest()[:8]
     if stated.get("kind") == "collectives":
         return f"collectives-{stated.get('num_processes')}-{digest}"
     layout = stated.get("layout")
-    axes = "-".join(f"{axis}{degree}" for axis, degree in layout.items()) if isinstance(layout, Mapping) else ""
+    axes = "-".join(f"{axis}{layout[axis]}" for axis in AXES if axis in layout) if isinstance(layout, Mapping) else ""
     return "-".join(part for part in (str(stated.get("network")), axes, digest) if part)
+
+
+def _canonical(stated: Mapping[str, Any]) -> str:
+    """Return what is stated as JSON that does not depend on the order of keys; what JSON lacks (dates) as text."""
+    return json.dumps(stated, sort_keys=True, default=str)
