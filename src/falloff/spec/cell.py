@@ -89,6 +89,10 @@ class CollectivesCell:
         require_positive(self, "num_processes", "threads_per_process", "warmup_iterations", "measured_iterations")
         if not self.collectives or not self.message_bytes:
             raise ValueError("collectives and message_bytes must each name at least one")
+        for name, values in (("collectives", self.collectives), ("message_bytes", self.message_bytes)):
+            for value in values:
+                if values.count(value) > 1:
+                    raise ValueError(f"{name} names {value} twice")
         element = 4 if self.dtype == "float32" else 2
         for size in self.message_bytes:
             if size <= 0 or size % (element * self.num_processes):

@@ -18,7 +18,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
     """YAML as everybody writes it, except that a key stated twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        merge = "tag:yaml.org,2002:merge"
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value if key.tag != merge]
         twice = sorted({str(key) for key in keys if keys.count(key) > 1})
         if twice:
             raise ValueError(f"key {twice[0]!r} is stated twice (line {node.start_mark.line + 1})")
@@ -34,6 +35,8 @@ def read_yaml(path: Path) -> Any:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else "?"
         raise ValueError(f"{path}: not valid YAML at line {line} ({error.problem})") from error
+    except yaml.YAMLError as error:  # a character that YAML does not allow
+        raise ValueError(f"{path}: not valid YAML ({str(error).splitlines()[0]})") from error
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
 
