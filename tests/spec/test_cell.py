@@ -55,7 +55,7 @@ def test_a_layout_that_cannot_run_is_refused_with_its_reason(
 
 
 def test_every_reason_is_given_and_not_the_first_alone() -> None:
-    with pytest.raises(ImpossibleLayoutError, match="heads 8 is not divisible by tp 3; .*seq 64 is not divisible"):
+    with pytest.raises(ImpossibleLayoutError, match=r"heads 8 is not divisible by tp 3; .*seq 64 is not divisible"):
         make_cell({"tp": 3})
 
 
