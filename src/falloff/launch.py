@@ -254,7 +254,7 @@ def end_processes(run_id: str, but: int | None = None) -> None:
     """End every process of a run, wherever it hangs in the process tree: SIGTERM, then SIGKILL after a grace."""
     deadline_s = time.monotonic() + GRACE_S
     number = signal.SIGTERM
-    while pids := [pid for pid in _processes_of(run_id) if pid != but]:
+    while pids := [pid for pid in processes_of(run_id) if pid != but]:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
@@ -263,7 +263,7 @@ def end_processes(run_id: str, but: int | None = None) -> None:
         time.sleep(0.1)
 
 
-def _processes_of(run_id: str) -> list[int]:
+def processes_of(run_id: str) -> list[int]:
     """Return the living processes whose environment carries the run's id (Linux: /proc)."""
     mark = f"{RUN_ID_VARIABLE}={run_id}".encode()
     found = []

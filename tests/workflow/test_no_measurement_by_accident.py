@@ -1,0 +1,70 @@
+"""What a person does to a checkout with sealed logs, none of which may start a measurement."""
+
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import Workspace, jobs_in
+
+
+def make_newer_than_the_logs(workspace: Workspace) -> None:
+    """Touch everything, the logs first: what a checkout does to times in the worst case."""
+    now_s = time.time()
+    for path in workspace.folder.rglob("*"):
+        inside = path.relative_to(workspace.folder).parts
+        if path.is_file() and inside[0] not in (".snakemake", ".git"):
+            later_s = now_s + (30 if inside[:2] == ("data", "raw") else 60)
+            os.utime(path, (later_s, later_s))
+
+
+def test_a_clone_that_carries_the_logs_measures_nothing(workspace: Workspace, tmp_path: Path) -> None:
+    workspace.git("add", "--force", "data/raw")
+    workspace.git("commit", "--quiet", "--message", "Ship the logs")
+    clone = Workspace(tmp_path / "clone")
+    subprocess.run(["git", "clone", "--quiet", workspace.folder, clone.folder], check=True)
+    make_newer_than_the_logs(clone)
+    planned = clone.planned("figures/")
+    assert [job for job in planned if job.rule == "measure_run"] == []
+    assert len([job for job in planned if job.rule == "ingest_run"]) == len(workspace.logs()) == 3
+    shutil.rmtree(clone.folder)
+
+
+def test_touching_every_file_measures_nothing(workspace: Workspace) -> None:
+    make_newer_than_the_logs(workspace)
+    assert workspace.measurements("figures/") == []
+
+
+def test_a_new_commit_measures_nothing(workspace: Workspace) -> None:
+    workspace.git("commit", "--allow-empty", "--quiet", "--message", "Nothing")
+    assert workspace.planned("figures/") == []
+
+
+@pytest.mark.parametrize(
+    ("path", "old", "new"),
+    [
+        pytest.param("rules/measure.smk", "--repeat {params.repeat}", "--repeat  {params.repeat}", id="shell"),
+        pytest.param(
+            "src/falloff/spec/cell.py", "learning_rate: float = 3e-4", "learning_rate: float = 1e-3", id="spec"
+        ),
+        pytest.param("environment.yml", "name: falloff", "name: falloff-next", id="environment"),
+        pytest.param("src/falloff/bench/train.py", '"""', '"""\n', id="benchmark"),
+    ],
+)
+def test_an_edit_measures_nothing(workspace: Workspace, path: str, old: str, new: str) -> None:
+    workspace.edit(path, old, new)
+    assert workspace.measurements("figures/") == []
+
+
+def test_one_figure_from_shipped_data_measures_nothing(unmeasured: Workspace) -> None:
+    planned = unmeasured.planned("figures/strong_scaling.pdf")
+    assert {job.rule for job in planned} == {"ingest_external", "tabulate_strong_scaling", "plot_figure"}
+
+
+def test_the_slurm_profile_resolves_and_measures_no_local_study(unmeasured: Workspace) -> None:
+    planned = {job.rule for job in jobs_in(unmeasured.snakemake("-n", "--profile", "slurm", "figures/"))}
+    assert "plot_figure" in planned
+    assert "measure_run" not in planned
