@@ -1,0 +1,426 @@
+"""Pieces of figures: values in, artists on an Axes. Notebooks put them together and save with `save_figure`."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Annotation
+
+from falloff.outputs import whole_file
+from falloff.report import style
+
+POINTS_PER_INCH = 72.0
+LETTERS = "abcdefghijkl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Label:
+    """Text beside a point of the data."""
+
+    x: float
+    y: float
+    text: str
+    color: str = style.INK
+
+
+def new_figure(
+    num_rows: int,
+    num_columns: int,
+    *,
+    width_in: float,
+    height_in: float,
+    height_ratios: Sequence[float] | None = None,
+    width_ratios: Sequence[float] | None = None,
+    sharex: bool = False,
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure in falloff's style and its axes as an array of num_rows by num_columns."""
+    style.apply()
+    fig, axes = plt.subplots(
+        num_rows,
+        num_columns,
+        figsize=(width_in, height_in),
+        layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.04, hspace=0.05),
+        squeeze=False,
+        sharex="col" if sharex else False,
+        gridspec_kw={"height_ratios": height_ratios, "width_ratios": width_ratios},
+    )
+    return fig, axes
+
+
+def title(ax: Axes, letter: str, words: str) -> None:
+    """Head a panel with its letter and what it shows."""
+    ax.set_title(f"({letter}) {words}")
+
+
+def series(
+    ax: Axes, rows: pd.DataFrame, *, color: str, marker: str | None = None, join: bool = True, size: float = 1.0
+) -> None:
+    """Draw the points of one series with their intervals, marked by provenance.
+
+    `rows` has x, y, y_low, y_high, provenance and source. A line joins only points of one provenance and one
+    source. `marker` replaces the marker of published points alone. Predictions are a dashed line in a hatched band.
+    """
+    for (provenance, _source), group in rows.groupby(["provenance", "source"], sort=True, dropna=False):
+        points = group.dropna(subset=["x", "y"]).sort_values("x", kind="stable")
+        mark = style.MARKS[str(provenance)]
+        if provenance == "predicted":
+            _prediction(ax, points, color)
+            continue
+        _intervals(ax, points, color)
+        ax.plot(
+            points["x"],
+            points["y"],
+            linestyle=mark.line if join else "none",
+            color=color,
+            marker=marker if marker and provenance == "published" else mark.marker,
+            markersize=mark.size_pt * size,
+            markerfacecolor=color if mark.filled else "white",
+            markeredgecolor=color,
+            zorder=3,
+        )
+
+
+def _intervals(ax: Axes, points: pd.DataFrame, color: str) -> None:
+    known = points.dropna(subset=["y_low", "y_high"])
+    if len(known):
+        ax.errorbar(
+            known["x"],
+            known["y"],
+            yerr=[known["y"] - known["y_low"], known["y_high"] - known["y"]],
+            fmt="none",
+            ecolor=color,
+            elinewidth=0.9,
+            capsize=2.0,
+            capthick=0.9,
+            zorder=2.9,
+        )
+
+
+def _prediction(ax: Axes, points: pd.DataFrame, color: str) -> None:
+    ax.plot(points["x"], points["y"], linestyle="--", color=color, linewidth=1.0, zorder=2.5)
+    band = points.dropna(subset=["y_low", "y_high"])
+    if len(band) > 1:
+        ax.fill_between(
+            band["x"], band["y_low"], band["y_high"], facecolor="none", edgecolor=color, hatch="////", alpha=0.35
+        )
+
+
+def faint_points(ax: Axes, rows: pd.DataFrame) -> None:
+    """Draw points that are context only: small, grey, under everything else."""
+    for provenance, group in rows.groupby("provenance", sort=True):
+        mark = style.MARKS[str(provenance)]
+        ax.plot(
+            group["x"],
+            group["y"],
+            linestyle="none",
+            marker=mark.marker,
+            markersize=1.9,
+            markerfacecolor="none" if not mark.filled else style.FAINT,
+            markeredgecolor=style.FAINT,
+            markeredgewidth=0.4,
+            zorder=1.5,
+        )
+
+
+def ideal_line(ax: Axes, xs: Sequence[float], *, x0: float, y0: float, text: str = "ideal") -> None:
+    """Draw what y would be in proportion to x, through (x0, y0), and name it at its upper end."""
+    ends = np.array([min(xs), max(xs)], dtype=float)
+    ax.plot(ends, y0 * ends / x0, linestyle=(0, (1, 1.6)), color=style.GREY, linewidth=1.0, zorder=1.8)
+    ax.annotate(
+        text,
+        (ends[1], y0 * ends[1] / x0),
+        xytext=(-4, 1),
+        textcoords="offset points",
+        ha="right",
+        va="bottom",
+        fontsize=style.LABEL_PT,
+        color=style.GREY,
+    )
+
+
+def direct_labels(ax: Axes, labels: Sequence[Label], *, dx_pt: float = 5.0, fontsize: float = style.LABEL_PT) -> None:
+    """Write each label to the right of its point, moved up or down so that no two overlap.
+
+    Call once limits are set: the places are computed on the laid-out figure. A label moved away from its point
+    gets a thin leader.
+    """
+    if not labels:
+        return
+    notes = [_label(ax, label, dx_pt, fontsize) for label in labels]
+    figure = ax.get_figure(root=True)
+    assert figure is not None
+    for _ in range(2):  # labels take room, which moves the axes, which moves the labels
+        figure.draw_without_rendering()
+        wanted = [float(ax.transData.transform((label.x, label.y))[1]) for label in labels]
+        scale = figure.dpi / POINTS_PER_INCH
+        heights = [(note.get_text().count("\n") + 1) * fontsize * 1.18 * scale for note in notes]
+        for note, want, place in zip(notes, wanted, dodge(wanted, heights), strict=True):
+            note.set_position((dx_pt, (place - want) / scale))
+
+
+def _label(ax: Axes, label: Label, dx_pt: float, fontsize: float) -> Annotation:
+    return ax.annotate(
+        label.text,
+        (label.x, label.y),
+        xytext=(dx_pt, 0),
+        textcoords="offset points",
+        ha="left",
+        va="center",
+        fontsize=fontsize,
+        color=label.color,
+        linespacing=1.05,
+        annotation_clip=False,
+        arrowprops={"arrowstyle": "-", "color": label.color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 2.5},
+        zorder=4,
+    )
+
+
+def dodge(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+    """Return centres for boxes of the given heights that do not overlap, as near the wanted ones as they can be.
+
+    Boxes keep their order; those that touch move as a block about the mean of what its members want.
+    """
+    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
+    blocks: list[list[int]] = []
+    for index in order:
+        blocks.append([index])
+        while len(blocks) > 1 and _top(blocks[-2], wanted, heights) > _bottom(blocks[-1], wanted, heights):
+            last = blocks.pop()
+            blocks[-1].extend(last)
+    places = [0.0] * len(wanted)
+    for block in blocks:
+        edge = _bottom(block, wanted, heights)
+        for index in block:
+            places[index] = edge + heights[index] / 2
+            edge += heights[index]
+    return places
+
+
+def _bottom(block: Sequence[int], wanted: Sequence[float], heights: Sequence[float]) -> float:
+    edge, bottoms = 0.0, []
+    for index in block:
+        bottoms.append(wanted[index] - edge - heights[index] / 2)
+        edge += heights[index]
+    return math.fsum(bottoms) / len(bottoms)
+
+
+def _top(block: Sequence[int], wanted: Sequence[float], heights: Sequence[float]) -> float:
+    return _bottom(block, wanted, heights) + math.fsum(heights[index] for index in block)
+
+
+def value_bars(
+    ax: Axes,
+    rows: pd.DataFrame,
+    *,
+    places: Mapping[str, float],
+    colors: Mapping[str, str],
+    words: Callable[[float], str],
+) -> None:
+    """Draw one value a category as a horizontal bar from zero, its end marked by provenance, its number beside it.
+
+    `rows` has series (the category), y, label and provenance; `places` says where each category stands and
+    `words` writes the number. A row without y has its label instead, in grey.
+    """
+    largest = rows["y"].max() if rows["y"].notna().any() else 1.0
+    for row in rows.to_dict("records"):
+        place, color = places[row["series"]], colors[row["series"]]
+        known = pd.notna(row["y"])
+        if known:
+            mark = style.MARKS[row["provenance"]]
+            ax.barh(place, row["y"], height=0.52, color=color, alpha=0.28, linewidth=0, zorder=2)
+            ax.plot(
+                [row["y"]],
+                [place],
+                marker=mark.marker,
+                markersize=mark.size_pt,
+                markerfacecolor=color if mark.filled else "white",
+                markeredgecolor=color,
+                zorder=3,
+            )
+        ax.annotate(
+            words(row["y"]) if known else row["label"],
+            (row["y"] if known else 0.0, place),
+            xytext=(5 if known else 2, 0),
+            textcoords="offset points",
+            ha="left",
+            va="center",
+            fontsize=style.LABEL_PT,
+            color=style.INK if known else style.GREY,
+            fontstyle="normal" if known else "italic",
+            zorder=4,
+        )
+    ax.set_xlim(0, largest * 1.42)  # room for the labels
+    ax.set_ylim(max(places.values()) + 0.6, min(places.values()) - 0.6)
+    ax.grid(visible=False, axis="y")
+
+
+def mark_oversubscribed(ax: Axes, *, from_x: float, text: str) -> None:
+    """Shade the part of a panel in which more processes run than there are cores, and say so."""
+    right = ax.get_xlim()[1]
+    ax.axvspan(from_x, right, color=style.SHADE, linewidth=0, zorder=0)
+    ax.set_xlim(ax.get_xlim()[0], right)
+    ax.text(
+        math.sqrt(from_x * right) if ax.get_xscale() == "log" else (from_x + right) / 2,
+        0.02,
+        text,
+        transform=ax.get_xaxis_transform(),
+        ha="center",
+        va="bottom",
+        fontsize=style.NOTE_PT,
+        color=style.GREY,
+        linespacing=1.05,
+    )
+
+
+def note(ax: Axes, text: str, *, x: float = 0.02, y: float = 0.03) -> None:
+    """Write a small remark inside a panel, at axes coordinates."""
+    ax.text(
+        x,
+        y,
+        text,
+        transform=ax.transAxes,
+        ha="left",
+        va="bottom" if y < 0.5 else "top",
+        fontsize=style.NOTE_PT,
+        color=style.GREY,
+        linespacing=1.1,
+    )
+
+
+def degree_table(ax: Axes, xs: Sequence[float], rows: Mapping[str, Sequence[str]]) -> None:
+    """Fill an axes with a compact table, one row a name, one column an x of the panel above (shared x)."""
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(visible=False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    ax.tick_params(length=0, labelbottom=False)
+    ax.set_yticks(range(len(rows)), list(rows))
+    for place, texts in enumerate(rows.values()):
+        for x, text in zip(xs, texts, strict=True):
+            ax.text(x, place, text, ha="center", va="center", fontsize=style.NOTE_PT, color=style.INK)
+
+
+def provenance_legend(fig: Figure, table: pd.DataFrame, *, extra: Sequence[Line2D | Patch] = ()) -> None:
+    """Say below the figure how measured, imported, published and predicted are drawn, those that are in `table`."""
+    handles: list[Line2D | Patch] = []
+    for provenance in style.PROVENANCES:
+        if provenance not in set(table["provenance"]):
+            continue
+        mark = style.MARKS[provenance]
+        if provenance == "predicted":
+            handles.append(Patch(facecolor="none", edgecolor=style.INK, hatch="////", linestyle="--", label=provenance))
+            continue
+        handles.append(
+            Line2D(
+                [],
+                [],
+                linestyle="none",
+                marker=mark.marker,
+                markersize=mark.size_pt,
+                markerfacecolor=style.INK if mark.filled else "white",
+                markeredgecolor=style.INK,
+                label=provenance,
+            )
+        )
+    handles.extend(extra)
+    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def counts_by_provenance(table: pd.DataFrame) -> dict[str, int]:
+    """Return how many points of the table are of each provenance, all four named; a row without y is no point."""
+    found = table.dropna(subset=["y"])["provenance"].value_counts()
+    return {provenance: int(found.get(provenance, 0)) for provenance in style.PROVENANCES}
+
+
+def counts_sentence(table: pd.DataFrame) -> str:
+    """Return the sentence that a caption begins with: how many points are of which provenance."""
+    counts = counts_by_provenance(table)
+    return "Points: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+
+
+def missing_sentence(coverage: pd.DataFrame, *, most: int = 6) -> str:
+    """Return what the grid of a figure lacks, in words, with reasons; empty where nothing does."""
+    lacking = coverage[coverage["status"].isin(["failed", "stale", "missing", "refused"])]
+    if lacking.empty:
+        return ""
+    parts = [
+        f"{row.cell} ({row.status}{f': {row.reason}' if isinstance(row.reason, str) else ''})"
+        for row in lacking.head(most).itertuples()
+    ]
+    rest = f"; and {len(lacking) - most} more, listed beside the figure" if len(lacking) > most else ""
+    return f"Not shown: {'; '.join(parts)}{rest}."
+
+
+def save_figure(
+    fig: Figure, out: str | Path, table: pd.DataFrame, *, title: str, caption: str, alt: str
+) -> dict[str, object]:
+    """Write <out>.pdf, .png, .csv (the table) and .json (title, caption, alt, counts); return the last one's content.
+
+    The caption gets the counts by provenance in front. Same input, same bytes: no dates, no versions of software.
+    ValueError where `table` is empty or names an unknown provenance.
+    """
+    _check_table(table, str(out))
+    about: dict[str, object] = {
+        "title": title,
+        "caption": " ".join(part for part in (counts_sentence(table), " ".join(caption.split())) if part),
+        "alt": " ".join(alt.split()),
+        "counts": counts_by_provenance(table),
+    }
+    with whole_file(Path(f"{out}.pdf")) as path:
+        fig.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    with whole_file(Path(f"{out}.png")) as path:
+        fig.savefig(path, format="png", dpi=style.PNG_DPI, metadata={"Software": None})
+    with whole_file(Path(f"{out}.csv")) as path:
+        path.write_text(csv_text(table), encoding="utf-8", newline="")
+    with whole_file(Path(f"{out}.json")) as path:
+        path.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return about
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Return the table as CSV: rows in the order of their own text, numbers at 6 significant digits.
+
+    Whole numbers are written whole: a message of 67108864 bytes is not 6.71089e+07.
+    """
+    text = pd.DataFrame({name: [_csv_cell(value) for value in table[name]] for name in table.columns})
+    first = [name for name in ("panel", "series") if name in table.columns]
+    order = pd.DataFrame({**{name: text[name] for name in first}, "x": _sortable_x(table)})
+    order = pd.concat([order, text.add_prefix("then_")], axis=1)
+    indices = order.sort_values(list(order.columns), kind="stable").index
+    return text.loc[indices].to_csv(index=False, lineterminator="\n")
+
+
+def _sortable_x(table: pd.DataFrame) -> list[float]:
+    values = pd.to_numeric(table["x"], errors="coerce") if "x" in table.columns else pd.Series([0.0] * len(table))
+    return [math.inf if pd.isna(value) else float(value) for value in values]
+
+
+def _csv_cell(value: object) -> str:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return " ".join(_csv_cell(item) for item in value)
+    if value is None or pd.isna(value):  # type: ignore[call-overload]
+        return ""
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else f"{number:.6g}"
+    return str(value)
+
+
+def _check_table(table: pd.DataFrame, where: str) -> None:
+    if table.empty:
+        raise ValueError(f"{where}: the table is empty, there is nothing to draw")
+    unknown = sorted(set(table["provenance"].astype(str)) - set(style.PROVENANCES))
+    if unknown:
+        raise ValueError(
+            f"{where}: provenance {', '.join(unknown)} in the table; allowed: {', '.join(style.PROVENANCES)}"
+        )
