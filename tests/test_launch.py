@@ -1,0 +1,219 @@
+"""The launcher: outcomes, sealing, second comers, dead and interrupted launchers. Ranks are tiny scripts here."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from falloff import launch, rawlog
+from falloff.launch import Run, judge, measure, processes_of
+from falloff.spec.cell import CollectivesCell
+from falloff.spec.study import Limits
+
+CELL = CollectivesCell(num_processes=2, collectives=("all_reduce",), message_bytes=(1024,))
+
+COMPLETES = "from falloff import rawlog; rawlog.append_event(RUN_DIR, 'completed')"
+SLEEPS = "import time; time.sleep(60)"
+
+
+@pytest.fixture(autouse=True)
+def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the tests' lock apart from that of real measurements on this machine."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+def ranks_that(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    def command(_cell: object, run_dir: Path) -> list[str]:
+        head = f"from pathlib import Path; RUN_DIR = Path({str(run_dir)!r})\n"
+        return [sys.executable, "-c", head + script]
+
+    monkeypatch.setattr(launch, "rank_command", command)
+
+
+def run_in(folder: Path, timeout_s: float = 30.0) -> Run:
+    return Run(
+        study="s",
+        cell_id="c",
+        repeat=1,
+        cell=CELL,
+        limits=Limits(timeout_s=timeout_s),
+        run_dir=folder / "s" / "c" / "1",
+        device="cpu",
+    )
+
+
+def events_of(run: Run) -> list[dict[str, object]]:
+    return rawlog.read_events(run.run_dir / rawlog.SEALED_NAME)
+
+
+def test_a_run_that_completes_is_sealed_as_ok_with_the_whole_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks_that(monkeypatch, COMPLETES)
+    run = run_in(tmp_path)
+    assert measure(run) == "ok"
+    first, *_, last = events_of(run)
+    assert first["cell"]["message_bytes"] == [1024]  # type: ignore[index]
+    assert first["oversubscribed"] is (len(os.sched_getaffinity(0)) < 2)
+    assert {"git", "versions", "nodes", "limits", "run_id", "backend"} <= set(first)
+    assert last["outcome"] == "ok"
+
+
+def test_ranks_that_say_nothing_crashed_even_with_exit_code_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks_that(monkeypatch, "pass")
+    assert measure(run_in(tmp_path)) == "crash"
+
+
+def test_ranks_past_the_time_limit_are_ended_with_all_their_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks_that(monkeypatch, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEPS!r}])")
+    run = run_in(tmp_path, timeout_s=1.0)
+    assert measure(run) == "timeout"
+    assert processes_of(str(events_of(run)[0]["run_id"])) == []
+
+
+def test_a_sealed_log_is_never_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks_that(monkeypatch, COMPLETES)
+    run = run_in(tmp_path)
+    measure(run)
+    before = (run.run_dir / rawlog.SEALED_NAME).read_bytes()
+    ranks_that(monkeypatch, "raise SystemExit(1)")
+    assert measure(run) == "ok"
+    assert (run.run_dir / rawlog.SEALED_NAME).read_bytes() == before
+
+
+def test_a_sealed_log_that_the_workflow_deleted_before_its_job_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks_that(monkeypatch, COMPLETES)
+    run = run_in(tmp_path)
+    measure(run)
+    before = (run.run_dir / rawlog.SEALED_NAME).read_bytes()
+    (run.run_dir / rawlog.SEALED_NAME).unlink()
+    ranks_that(monkeypatch, "raise SystemExit(1)")
+    assert measure(run) == "ok"
+    assert (run.run_dir / rawlog.SEALED_NAME).read_bytes() == before
+
+
+LAUNCHER = """
+import sys
+from pathlib import Path
+from falloff import launch
+sys.path.insert(0, {tests!r})
+import tempfile; tempfile.tempdir = {tmp!r}
+import test_launch as t
+launch.rank_command = lambda cell, run_dir: [sys.executable, "-c", {script!r}]
+launch.measure(t.run_in(Path({tmp!r})))
+"""
+
+
+def start_launcher(tmp_path: Path, script: str) -> "subprocess.Popen[bytes]":
+    code = LAUNCHER.format(tests=str(Path(__file__).parent), tmp=str(tmp_path), script=script)
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+
+
+def wait_until_open(run: Run, after: str | None = None) -> str:
+    """Return the id of the run, another one than `after`, once its ranks are up."""
+    path = run.run_dir / rawlog.OPEN_NAME
+    for _ in range(300):
+        if path.is_file() and path.read_text().endswith("\n"):
+            run_id = str(json.loads(path.read_text().splitlines()[0])["run_id"])
+            if run_id != after and processes_of(run_id):
+                return run_id
+        time.sleep(0.05)
+    raise AssertionError("the launcher started nothing")
+
+
+def test_a_second_comer_waits_for_the_first_and_measures_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_in(tmp_path)
+    slow = f"import time; time.sleep(2); from pathlib import Path; RUN_DIR = Path({str(run.run_dir)!r}); {COMPLETES}"
+    first = start_launcher(tmp_path, slow)
+    run_id = wait_until_open(run)
+    ranks_that(monkeypatch, "raise SystemExit(1)")
+    assert measure(run) == "ok"
+    assert events_of(run)[0]["run_id"] == run_id
+    assert first.wait() == 0
+
+
+def test_a_dead_launchers_run_is_kept_as_an_attempt_and_repeated_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_in(tmp_path)
+    dead = start_launcher(tmp_path, SLEEPS)
+    orphans = wait_until_open(run)
+    dead.kill()
+    dead.wait()
+    ranks_that(monkeypatch, COMPLETES)
+    assert measure(run) == "ok"
+    assert processes_of(orphans) == []
+    attempt = rawlog.read_events(run.run_dir / "attempt-1" / rawlog.SEALED_NAME)
+    assert attempt[0]["run_id"] == orphans
+    assert attempt[-1]["outcome"] == "killed"
+
+
+def test_a_launcher_that_dies_twice_leaves_killed_as_the_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_in(tmp_path)
+    run_id = None
+    for _ in range(2):
+        dead = start_launcher(tmp_path, SLEEPS)
+        run_id = wait_until_open(run, after=run_id)
+        dead.kill()
+        dead.wait()
+    ranks_that(monkeypatch, COMPLETES)
+    assert measure(run) == "killed"
+    assert events_of(run)[-1]["reason"] == "its launcher died"
+
+
+def test_an_interrupted_run_is_not_a_result_and_does_not_count_as_a_death(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_in(tmp_path)
+    run_id = None
+    for _ in range(3):
+        launcher = start_launcher(tmp_path, SLEEPS)
+        run_id = wait_until_open(run, after=run_id)
+        launcher.send_signal(signal.SIGTERM)
+        assert launcher.wait() == 128 + signal.SIGTERM
+        assert processes_of(run_id) == []
+        assert not (run.run_dir / rawlog.SEALED_NAME).exists()
+    ranks_that(monkeypatch, COMPLETES)
+    assert measure(run) == "ok"
+
+
+LIMITS = Limits(timeout_s=5)
+
+
+def failure(kind: str) -> dict[str, object]:
+    return {"event": "failure", "rank": 1, "kind": kind, "message": "why"}
+
+
+@pytest.mark.parametrize(
+    ("events", "exit_code", "timed_out", "outcome"),
+    [
+        ([{"event": "completed"}], 0, False, "ok"),
+        ([{"event": "completed"}], 1, False, "crash"),
+        ([], 0, False, "crash"),
+        ([failure("crash")], 1, True, "timeout"),
+        # a rank that ran out of memory leaves the others to crash on a lost peer: the cause is what counts
+        ([failure("crash"), failure("oom")], 1, False, "oom"),
+        ([failure("unstable")], 1, False, "unstable"),
+        ([{"event": "rank_signalled", "rank": 0, "signal": 9}], 1, False, "killed"),
+        ([], -9, False, "killed"),
+    ],
+)
+def test_the_outcome_is_judged_by_its_cause(
+    events: list[dict[str, object]], exit_code: int, timed_out: bool, outcome: str
+) -> None:
+    found, reason = judge(events, exit_code, timed_out, LIMITS)
+    assert found == outcome
+    assert (reason is None) is (outcome == "ok")
