@@ -12,7 +12,7 @@ import pandas as pd
 from falloff.launch import processes_of
 from falloff.rawlog import read_events
 
-from .conftest import TINY_NETWORK, Workspace
+from .workspace import TINY_NETWORK, Workspace
 
 # A learning rate that ends in NaN, and a network whose embedding alone is 8 GiB.
 FAILING_GRIDS = """\

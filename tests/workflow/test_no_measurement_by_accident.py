@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Workspace, jobs_in
+from .workspace import Workspace, jobs_in
 
 
 def make_newer_than_the_logs(workspace: Workspace) -> None:

@@ -4,7 +4,7 @@ import json
 import re
 import shutil
 
-from .conftest import Workspace
+from .workspace import Workspace
 
 
 def test_a_study_that_gains_a_value_measures_only_the_new_cell(workspace: Workspace) -> None:
