@@ -25,7 +25,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-            raise ValueError(f"{path}: not written, no space left ({error.strerror})") from error
+            raise ValueError(f"{path}: not written, no space left ({os.strerror(error.errno)})") from error
         raise
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,0 +1,132 @@
+"""The raw log: whole, sealed, and refused in a sentence where it is not."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from falloff import rawlog
+
+STARTED = {"event": "run_started", "time_s": 1.0, "schema": rawlog.SCHEMA}
+OUTCOME = {"event": "outcome", "time_s": 2.0, "outcome": "ok"}
+
+
+def write_log(folder: Path, *lines: object) -> Path:
+    path = folder / rawlog.SEALED_NAME
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    return path
+
+
+def test_events_come_back_in_order_once_the_log_is_sealed(tmp_path: Path) -> None:
+    rawlog.append_event(tmp_path, "run_started", schema=rawlog.SCHEMA)
+    rawlog.append_event(tmp_path, "step", step=1, loss=None)
+    rawlog.append_event(tmp_path, "outcome", outcome="ok")
+    assert not rawlog.is_sealed(tmp_path)
+    rawlog.seal(tmp_path)
+    assert rawlog.is_sealed(tmp_path)
+    assert not (tmp_path / rawlog.OPEN_NAME).exists()
+    events = rawlog.read_events(tmp_path / rawlog.SEALED_NAME)
+    assert [event["event"] for event in events] == ["run_started", "step", "outcome"]
+    assert all(event["time_s"] > 1e9 for event in events)
+
+
+def test_a_sealed_log_that_was_deleted_before_a_job_comes_back(tmp_path: Path) -> None:
+    rawlog.append_event(tmp_path, "run_started", schema=rawlog.SCHEMA)
+    rawlog.seal(tmp_path)
+    (tmp_path / rawlog.SEALED_NAME).unlink()
+    assert rawlog.is_sealed(tmp_path)
+    assert (tmp_path / rawlog.SEALED_NAME).is_file()
+
+
+def test_a_number_that_is_not_finite_never_gets_into_a_log(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        rawlog.append_event(tmp_path, "step", loss=math.nan)
+    assert not (tmp_path / rawlog.OPEN_NAME).exists()
+
+
+@pytest.mark.parametrize(("value", "kept"), [(math.nan, None), (math.inf, None), (2.5, 2.5), (0.0, 0.0)])
+def test_what_is_not_finite_is_not_stated(value: float, kept: float | None) -> None:
+    assert rawlog.finite_or_none(value) == kept
+
+
+@pytest.mark.parametrize("text", ["", "\n", "  \n\n"])
+def test_an_empty_log_is_an_error(tmp_path: Path, text: str) -> None:
+    path = tmp_path / rawlog.SEALED_NAME
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"events.jsonl: the log is empty"):
+        rawlog.read_events(path)
+
+
+def test_a_log_without_its_outcome_is_cut_short(tmp_path: Path) -> None:
+    path = write_log(tmp_path, STARTED, {"event": "step", "time_s": 1.5})
+    with pytest.raises(ValueError, match="cut short, the last event is 'step' and not outcome"):
+        rawlog.read_events(path)
+
+
+def test_a_log_cut_within_a_line_says_at_which(tmp_path: Path) -> None:
+    path = write_log(tmp_path, STARTED, '{"event": "step", "ti')
+    with pytest.raises(ValueError, match="line 2 is not JSON, the log is cut or garbled"):
+        rawlog.read_events(path)
+
+
+@pytest.mark.parametrize("garbage", ["<html>", "[" * 100_000, '"text', "\0\0\0"])
+def test_a_garbled_log_is_an_error(tmp_path: Path, garbage: str) -> None:
+    path = write_log(tmp_path, STARTED, garbage, OUTCOME)
+    with pytest.raises(ValueError, match="line 2 is not JSON, the log is cut or garbled"):
+        rawlog.read_events(path)
+
+
+@pytest.mark.parametrize("line", ["[1, 2]", "7", "null", '"text"'])
+def test_a_line_that_is_no_event_is_an_error(tmp_path: Path, line: str) -> None:
+    path = write_log(tmp_path, STARTED, line, OUTCOME)
+    with pytest.raises(ValueError, match="line 2 is not an event, found"):
+        rawlog.read_events(path)
+
+
+def test_a_log_that_is_no_text_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / rawlog.SEALED_NAME
+    path.write_bytes(b"\x80\x81\xff")
+    with pytest.raises(ValueError, match=r"events.jsonl: cannot be read"):
+        rawlog.read_events(path)
+
+
+def test_a_log_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"events.jsonl: cannot be read"):
+        rawlog.read_events(tmp_path / rawlog.SEALED_NAME)
+
+
+def test_a_log_that_begins_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    path = write_log(tmp_path, {"event": "step"}, OUTCOME)
+    with pytest.raises(ValueError, match="line 1 is 'step'; a log begins with run_started"):
+        rawlog.read_events(path)
+
+
+@pytest.mark.parametrize("schema", [0, 2, "1", None])
+def test_a_log_of_another_schema_is_an_error(tmp_path: Path, schema: object) -> None:
+    path = write_log(tmp_path, {**STARTED, "schema": schema}, OUTCOME)
+    with pytest.raises(ValueError, match=r"schema is .*; this falloff reads schema 1"):
+        rawlog.read_events(path)
+
+
+def test_an_outcome_that_is_none_of_ours_is_an_error(tmp_path: Path) -> None:
+    path = write_log(tmp_path, STARTED, {**OUTCOME, "outcome": "fine"})
+    with pytest.raises(ValueError, match="outcome is 'fine'; allowed: ok, oom, timeout, crash, killed, unstable"):
+        rawlog.read_events(path)
+
+
+def test_an_open_log_leaves_out_the_line_that_a_death_cut(tmp_path: Path) -> None:
+    path = tmp_path / rawlog.OPEN_NAME
+    path.write_text(json.dumps(STARTED) + "\n" + '{"event": "step", "st')
+    assert rawlog.read_open_events(tmp_path) == [STARTED]
+    rawlog.end_cut_line(tmp_path)
+    rawlog.append_event(tmp_path, "outcome", outcome="killed")
+    rawlog.seal(tmp_path)
+    assert [e["event"] for e in rawlog.read_events(tmp_path / rawlog.SEALED_NAME)] == ["run_started", "outcome"]
+
+
+def test_a_cut_first_line_leaves_an_empty_log(tmp_path: Path) -> None:
+    (tmp_path / rawlog.OPEN_NAME).write_text('{"event": "run_st')
+    rawlog.end_cut_line(tmp_path)
+    assert (tmp_path / rawlog.OPEN_NAME).read_bytes() == b""
+    assert rawlog.read_open_events(tmp_path) == []
