@@ -8,7 +8,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-
 REPOSITORY = Path(__file__).parents[2]
 
 TINY_NETWORK = """\
