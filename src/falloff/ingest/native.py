@@ -1,0 +1,314 @@
+"""falloff's own raw logs: one sealed log in, records out."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from falloff import rawlog
+from falloff.ingest.exposure import exposure_fields
+from falloff.ingest.power import Power, Window, measure_power, no_power, read_native_power
+from falloff.records import CollectiveRecord, RunRecord
+from falloff.spec.cell import Cell, CollectivesCell, TrainCell, cell_from_json
+from falloff.spec.hardware import Hardware, find_hardware
+from falloff.spec.layout import Layout
+
+SOURCE = "falloff bench"
+NO_EXPOSURE_ON_GLOO = (
+    "exposed communication is not defined on gloo: its work runs on CPU threads that share the cores with compute"
+)
+
+Event = dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Log:
+    """A sealed log whose events were sorted out."""
+
+    path: Path
+    first: Event
+    last: Event
+    cell: Cell
+    events: tuple[Event, ...]
+
+    def all(self, event: str) -> list[Event]:
+        return [e for e in self.events if e["event"] == event]
+
+    def one(self, event: str) -> Event:
+        """Return the first event of that name, or an empty one: a run that failed early lacks many."""
+        return next(iter(self.all(event)), {})
+
+
+def read_native_log(
+    events_path: Path, hardware: Mapping[str, Hardware] | None = None
+) -> tuple[list[RunRecord], list[CollectiveRecord]]:
+    """Return the records of a sealed log: one run, or one record for each collective and size.
+
+    hardware are the known GPU types, to which the log's GPU is matched by name (None: it is left unmatched).
+
+    A run that did not end well gives its outcome and reason, and no rates. ValueError, one sentence, for a log
+    that is empty, cut, garbled, of another cell than its directory says, or not what a run that ended well has.
+    """
+    log, known = _read_log(events_path), hardware or {}
+    try:
+        if isinstance(log.cell, TrainCell):
+            return [_run_record(log, log.cell, known)], []
+        return [], _collective_records(log, log.cell, known)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ValueError(f"{events_path}: an event lacks a field or holds another kind of value ({error!r})") from error
+
+
+def _read_log(path: Path) -> _Log:
+    events = rawlog.read_events(path)
+    first = events[0]
+    if any(not isinstance(event.get("event"), str) for event in events):
+        raise ValueError(f"{path}: a line has no event name")
+    stated = tuple(str(first.get(key)) for key in ("study", "cell_id", "repeat"))
+    found = path.absolute().parts[-4:-1]
+    if stated != found:
+        raise ValueError(
+            f"{path}: a log of another cell, its first event says {'/'.join(stated)}, its directory {'/'.join(found)}"
+        )
+    cell = cell_from_json(first.get("cell"), f"{path}: cell")
+    return _Log(path=path, first=first, last=events[-1], cell=cell, events=tuple(events))
+
+
+def _identity(log: _Log) -> dict[str, Any]:
+    """Return the fields that runs and collectives share: which run it is, how it ended, on what it ran."""
+    first, group = log.first, log.one("process_group")
+    study, cell_id, repeat = log.path.absolute().parts[-4:-1]
+    return {
+        "provenance": "measured",
+        "source": SOURCE,
+        "source_ref": _reference(log.path),
+        "outcome": log.last["outcome"],
+        "outcome_reason": log.last.get("reason"),
+        "study": study,
+        "cell_id": cell_id,
+        "repeat": int(repeat),
+        "cell_json": json.dumps(first["cell"], sort_keys=True),
+        "device": first["device"],
+        "backend": group.get("backend") or first["backend"],
+        "oversubscribed": first["oversubscribed"],
+        "nodes": len(first["nodes"]),
+        "torch": group.get("torch") or first["versions"].get("torch"),
+        "nccl": group.get("nccl"),
+    }
+
+
+def _reference(path: Path) -> str:
+    """Return the log's path as given where that is relative, else its last parts: no machine's own path."""
+    return path.as_posix() if not path.is_absolute() else "/".join(path.parts[-4:])
+
+
+def _hardware(log: _Log, known: Mapping[str, Hardware]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return what the log says of the GPUs that ran the cell, and flags; on a CPU neither."""
+    if log.first["device"] != "cuda":
+        return {}, ()
+    names = _distinct(log.one("process_group").get("device_names") or [])
+    gpus = _gpus_of_run(log)
+    fields = {
+        "gpu_name": names or _distinct([gpu["name"] for gpu in gpus]),
+        "driver": _distinct([gpu["driver"] for gpu in gpus]),
+    }
+    if fields["gpu_name"] is None or not known:
+        return fields, ()
+    try:
+        return {**fields, "hardware": find_hardware(fields["gpu_name"], dict(known)).name}, ()
+    except ValueError as error:
+        return fields, (str(error),)
+
+
+def _gpus_of_run(log: _Log) -> list[dict[str, Any]]:
+    """Return the fingerprints of the GPUs of this run alone, told by UUID: an index counts otherwise in a job."""
+    gpus = [gpu for node in log.first["nodes"] for gpu in node["gpus"]]
+    uuids = log.one("process_group").get("gpu_uuids")
+    return [gpu for gpu in gpus if gpu["uuid"] in uuids] if uuids else gpus
+
+
+def _distinct(values: Sequence[Any]) -> str | None:
+    """Return the one value, or all that differ, joined; None where nothing is stated."""
+    stated = sorted({str(value) for value in values if value is not None})
+    return " / ".join(stated) or None
+
+
+def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) -> RunRecord:
+    group, (named, flags) = log.one("process_group"), _hardware(log, hardware)
+    network, layout = cell.network, cell.layout
+    gpus = _gpus_of_run(log) if log.first["device"] == "cuda" else []
+    uuids = group.get("gpu_uuids")
+    peaks = log.one("memory")
+    limits = {gpu["power_limit_w"] for gpu in gpus}
+    return RunRecord(
+        record_id="/".join(log.path.absolute().parts[-4:-1]),
+        **_identity(log),
+        **named,
+        network=network.name,
+        params=group.get("params") or network.params,
+        embedding_params=network.embedding_params,
+        layers=network.layers,
+        hidden=network.hidden,
+        heads=network.heads,
+        kv_heads=network.kv_heads,
+        ffn=network.ffn,
+        vocab=network.vocab,
+        arch="dense",
+        task="pretrain",
+        seq=cell.seq,
+        microbatch=cell.microbatch,
+        global_batch=cell.global_batch,
+        tokens_per_step=cell.tokens_per_step,
+        dp=layout.dp,
+        dp_replicate=layout.dp_replicate,
+        dp_shard=layout.dp_shard,
+        tp=layout.tp,
+        pp=layout.pp,
+        cp=layout.cp,
+        sharding=_sharding(layout),
+        sequence_parallel=True if layout.tp > 1 else None,
+        framework="falloff",
+        framework_version=log.first["versions"].get("falloff"),
+        cuda=group.get("cuda"),
+        python=log.first["versions"].get("python"),
+        recompute=cell.recompute,
+        param_dtype=cell.param_dtype,
+        reduce_dtype=cell.reduce_dtype,
+        num_gpus=cell.num_processes,
+        gpus_per_node=cell.num_processes // len(log.first["nodes"]),
+        site=_distinct([node["site"] for node in log.first["nodes"]]),
+        gpu_uuids=tuple(uuids) if uuids else None,
+        board_part_number=_distinct([gpu["board_part_number"] for gpu in gpus]),
+        vbios=_distinct([gpu["vbios"] for gpu in gpus]),
+        power_limit_w=next(iter(limits)) if len(limits) == 1 else None,
+        memory_bytes=max(peaks["rank_peak_bytes"]) if peaks else None,
+        memory_kind=peaks.get("kind"),
+        flags=flags or None,
+        note=_note(log),
+        **(_measured(log, cell) if log.last["outcome"] == "ok" else {}),
+    )
+
+
+def _sharding(layout: Layout) -> str | None:
+    if layout.dp_shard > 1:
+        return "hsdp" if layout.dp_replicate > 1 else "fsdp"
+    return "ddp" if layout.dp_replicate > 1 else None
+
+
+def _note(log: _Log) -> str | None:
+    """Return on which CPU it ran, where that is what was measured."""
+    if log.first["device"] == "cuda":
+        return None
+    return _distinct([f"CPU {node['cpu']}, {node['cores']} cores" for node in log.first["nodes"]])
+
+
+def _measured(log: _Log, cell: TrainCell) -> dict[str, Any]:
+    """Return what the measured steps of a run that ended well give: seconds, losses, power and the trace's split."""
+    steps = [event for event in log.all("step") if event["phase"] == "measured"]
+    rank_step_s = [tuple(float(seconds) for seconds in step["rank_step_s"]) for step in steps]
+    _check_steps(log, cell, steps, rank_step_s)
+    slowest_s = tuple(max(ranks) for ranks in rank_step_s)
+    losses = [step["loss"] for step in steps]
+    begin_s = steps[0]["start_time_s"]
+    window = (begin_s, max(begin_s + sum(slowest_s), steps[-1]["start_time_s"] + slowest_s[-1]))
+    power = _power(log, window)
+    return {
+        "step_s": slowest_s,
+        "steps_per_sample": 1,
+        "rank_step_s": tuple(rank_step_s),
+        "window": f"steps {steps[0]['step']}-{steps[-1]['step']}; left out: the {cell.warmup_steps} before (warm-up)",
+        "window_s": sum(slowest_s),
+        "losses": tuple(losses) if None not in losses else None,
+        "draw_w": power.draw_w,
+        "energy_j": power.energy_j,
+        "power_source": power.source,
+        **_trace(log, cell),
+    }
+
+
+def _check_steps(log: _Log, cell: TrainCell, steps: Sequence[Event], rank_step_s: Sequence[tuple[float, ...]]) -> None:
+    if len(steps) != cell.measured_steps:
+        raise ValueError(
+            f"{log.path}: {len(steps)} measured steps and an outcome of ok; the cell asks for {cell.measured_steps}"
+        )
+    for step, seconds in zip(steps, rank_step_s, strict=True):
+        if len(seconds) != cell.num_processes or not all(math.isfinite(s) and s > 0 for s in seconds):
+            raise ValueError(
+                f"{log.path}: step {step['step']} has the seconds {list(seconds)}; one above zero is needed for each "
+                f"of {cell.num_processes} ranks"
+            )
+        if step["tokens"] != cell.tokens_per_step:
+            raise ValueError(
+                f"{log.path}: step {step['step']} has {step['tokens']} tokens; the cell has {cell.tokens_per_step}"
+            )
+
+
+def _power(log: _Log, window: Window) -> Power:
+    meter = log.one("power")
+    if not meter:
+        return no_power("the power sampler left no event")
+    if meter["source"] is None or meter["file"] is None:
+        return no_power(meter["reason"] or "no meter, and no reason stated")
+    uuids = log.one("process_group").get("gpu_uuids")
+    devices = [d for d in meter["devices"] if not uuids or meter["scope"] != "gpu" or d["uuid"] in uuids]
+    name = f"{meter['source'].upper()} ({meter['scope']}) every {meter['period_s']:g} s"
+    try:
+        samples = read_native_power(log.path.parent / meter["file"])
+    except ValueError as error:
+        return no_power(_without_folder(error, log))
+    return measure_power(samples, [str(device["index"]) for device in devices], [window], name)
+
+
+def _trace(log: _Log, cell: TrainCell) -> dict[str, Any]:
+    """Return how the profiled steps divide on rank 0's GPU; nulls with the reason where that cannot be told."""
+    if log.first["backend"] == "gloo":
+        return {"trace_note": NO_EXPOSURE_ON_GLOO}
+    event = next((e for e in log.all("trace") if e["rank"] == 0), None)
+    if event is None:
+        return {"trace_note": "no trace"}
+    return exposure_fields(log.path.parent / event["file"], event["file"], cell.num_processes)
+
+
+def _without_folder(error: ValueError, log: _Log) -> str:
+    return str(error).replace(f"{log.path.parent}/", "")
+
+
+def _collective_records(log: _Log, cell: CollectivesCell, hardware: Mapping[str, Hardware]) -> list[CollectiveRecord]:
+    """Return a record for each collective and size of the cell; without times where the run did not end well."""
+    named, flags = _hardware(log, hardware)
+    found = {(e["collective"], e["message_bytes"]): e for e in log.all("collective")}
+    ok = log.last["outcome"] == "ok"
+    return [
+        CollectiveRecord(
+            record_id=f"{'/'.join(log.path.absolute().parts[-4:-1])}/{collective}/{size}",
+            **{**_identity(log), **(_collective_result(log, cell, found, collective, size) if ok else {})},
+            **named,
+            collective=collective,
+            message_bytes=size,
+            num_ranks=cell.num_processes,
+            ranks_per_node=cell.num_processes // len(log.first["nodes"]),
+            dtype=cell.dtype,
+            flags=flags or None,
+            note=_note(log),
+        )
+        for collective in cell.collectives
+        for size in cell.message_bytes
+    ]
+
+
+def _collective_result(
+    log: _Log, cell: CollectivesCell, found: Mapping[tuple[str, int], Event], collective: str, size: int
+) -> dict[str, Any]:
+    event = found.get((collective, size))
+    if event is None:
+        raise ValueError(f"{log.path}: the outcome is ok, and {collective} of {size} bytes is not in it")
+    if event["correct"] is False:
+        return {"outcome": "crash", "outcome_reason": "the collective's result was wrong"}
+    times_s = tuple(float(seconds) for seconds in event["times_s"])
+    if len(times_s) != cell.measured_iterations or event["num_ranks"] != cell.num_processes:
+        raise ValueError(
+            f"{log.path}: {collective} of {size} bytes has {len(times_s)} times on {event['num_ranks']} ranks; "
+            f"the cell asks for {cell.measured_iterations} on {cell.num_processes}"
+        )
+    return {"times_s": times_s}

@@ -1,0 +1,257 @@
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falloff.ingest.native import read_native_log
+from falloff.records import CollectiveRecord, RunRecord, read_records
+from falloff.spec.hardware import Hardware
+
+Event = dict[str, Any]
+WriteLog = Callable[..., Path]
+
+H200 = Hardware(
+    name="h200-sxm",
+    title="H200",
+    aliases=("NVIDIA H200",),
+    peak_flops={"bfloat16": 989.4e12},
+    memory_bytes=141 * 10**9,
+    memory_bytes_per_s=4.8e12,
+    power_limit_w=700,
+    sources=("a test",),
+)
+
+
+def change(events: list[Event], name: str, **fields: Any) -> list[Event]:
+    return [{**event, **fields} if event["event"] == name else event for event in events]
+
+
+def test_a_run_gives_the_slowest_rank_of_each_measured_step(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    (run,), collectives = read_native_log(write_log(cpu_run))
+    assert collectives == []
+    assert run.step_s == (0.9, 0.9, 0.9)
+    assert run.rank_step_s is not None
+    assert run.rank_step_s[2] == (0.9, pytest.approx(0.84))
+    assert run.losses == (8.0, 7.0, 6.0)
+    assert run.window is not None
+    assert run.window.startswith("steps 2-4")
+    assert run.window_s == pytest.approx(2.7)
+    assert run.memory_bytes == 2000
+    assert run.tokens_per_step == 64
+    assert (run.dp, run.dp_shard, run.num_gpus, run.sharding) == (2, 2, 2, "fsdp")
+    assert run.provenance == "measured"
+    assert run.record_id == "a_study/tiny-dp_shard2-0123/1"
+
+
+def test_a_run_on_gloo_has_no_exposure_and_says_why(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log(cpu_run))
+    assert run.trace_exposed_comm_s is None
+    assert run.trace_note is not None
+    assert "gloo" in run.trace_note
+
+
+def test_a_run_without_a_meter_has_no_power_and_says_why(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log(cpu_run))
+    assert run.draw_w is None
+    assert run.energy_j is None
+    assert run.power_source == "no NVIDIA driver and no readable RAPL"
+
+
+def test_a_run_on_a_cpu_has_no_hardware_and_names_its_cpu(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log(cpu_run), {"h200-sxm": H200})
+    assert run.hardware is None
+    assert run.gpu_name is None
+    assert run.note == "CPU A CPU, 2 cores"
+
+
+def write_power(folder: Path) -> None:
+    lines = ["time_s,device,draw_w,energy_j,sm_clock_mhz,temperature_c,throttle_reasons"]
+    for sample in range(80):
+        time_s = 1_800_000_000.0 + sample / 10
+        for device in range(4):
+            draw_w = 100.0 * (device + 1)
+            lines.append(f"{time_s},{device},{draw_w},{draw_w * sample / 10 + 50},1500,40,0")
+    (folder / "power.csv").write_text("\n".join(lines) + "\n")
+
+
+def with_meter(events: list[Event]) -> list[Event]:
+    devices = [{"index": index, "uuid": f"GPU-{index}", "name": "NVIDIA H200"} for index in range(4)]
+    return change(
+        events, "power", source="nvml", reason=None, scope="gpu", devices=devices, file="power.csv", counter=True
+    )
+
+
+def test_only_the_gpus_of_the_run_are_charged(write_log: WriteLog, cuda_run: list[Event]) -> None:
+    path = write_log(with_meter(cuda_run))
+    write_power(path.parent)
+    (run,), _ = read_native_log(path, {"h200-sxm": H200})
+    # ranks on GPU 1 and 2, at 200 and 300 W, from step 2's start to step 4's end
+    assert run.draw_w == pytest.approx(250)
+    assert run.energy_j == pytest.approx(500 * 2.9)
+    assert run.power_source == "NVML (gpu) every 0.1 s, energy counter"
+
+
+def test_a_missing_power_file_is_a_reason_and_not_an_error(write_log: WriteLog, cuda_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log(with_meter(cuda_run)))
+    assert run.draw_w is None
+    assert run.power_source is not None
+    assert run.power_source.startswith("power.csv: cannot be read")
+
+
+def test_a_gpu_is_matched_to_its_hardware_and_identity(write_log: WriteLog, cuda_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log(cuda_run), {"h200-sxm": H200})
+    assert run.hardware == "h200-sxm"
+    assert run.gpu_name == "NVIDIA H200"
+    assert run.gpu_uuids == ("GPU-1", "GPU-2")
+    assert (run.driver, run.power_limit_w) == ("580.159.04", 700.0)
+
+
+def test_an_unknown_gpu_has_no_hardware_and_a_flag_that_says_so(write_log: WriteLog, cuda_run: list[Event]) -> None:
+    events = change(cuda_run, "process_group", device_names=["NVIDIA H200 NVL"] * 2)
+    (run,), _ = read_native_log(write_log(events), {"h200-sxm": H200})
+    assert run.hardware is None
+    assert run.flags is not None
+    assert "'NVIDIA H200 NVL' is unknown" in run.flags[0]
+
+
+def test_a_trace_on_cuda_gives_the_exposure(write_log: WriteLog, cuda_run: list[Event]) -> None:
+    path = write_log(cuda_run)
+    kernels = [
+        {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 1, "ts": 0, "dur": 10},
+        {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllGather_RING_LL(x)", "pid": 1, "ts": 5, "dur": 10},
+    ]
+    (path.parent / "trace.rank0.json.gz").write_text(json.dumps({"traceEvents": kernels}))
+    (run,), _ = read_native_log(path)
+    assert run.trace_span_s == pytest.approx(15e-6)
+    assert run.trace_exposed_comm_s == pytest.approx(5e-6)
+    assert run.trace_ref == "trace.rank0.json.gz"
+
+
+def test_a_missing_trace_does_not_void_the_run(write_log: WriteLog, cuda_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log(cuda_run))
+    assert run.step_s is not None
+    assert run.trace_span_s is None
+    assert run.trace_note is not None
+    assert "cannot be read" in run.trace_note
+
+
+@pytest.mark.parametrize("outcome", ["oom", "timeout", "crash", "killed", "unstable"])
+def test_a_failed_run_gives_its_outcome_and_no_rates(write_log: WriteLog, cpu_run: list[Event], outcome: str) -> None:
+    end = {"event": "outcome", "outcome": outcome, "reason": "rank 1: no", "exit_code": 1, "wall_s": 3.0}
+    (run,), _ = read_native_log(write_log(cpu_run, end))
+    assert (run.outcome, run.outcome_reason) == (outcome, "rank 1: no")
+    assert run.step_s is None
+    assert run.network == "tiny"
+
+
+def test_a_run_that_failed_before_its_ranks_met_gives_a_record(write_log: WriteLog, cuda_run: list[Event]) -> None:
+    end = {"event": "outcome", "outcome": "crash", "reason": "no", "exit_code": 1, "wall_s": 3.0}
+    (run,), _ = read_native_log(write_log(cuda_run[:1], end))
+    assert run.outcome == "crash"
+    assert run.num_gpus == 2
+    assert run.gpu_name == "NVIDIA H200"
+
+
+def test_a_log_of_another_cell_than_its_directory_is_an_error(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    path = write_log(change(cpu_run, "run_started", repeat=2))
+    with pytest.raises(ValueError, match="a log of another cell"):
+        read_native_log(path)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "words"),
+    [
+        (lambda text: text[:0], "empty"),
+        (lambda text: text[: len(text) // 2], "cut or garbled"),
+        (lambda text: "\n".join(text.splitlines()[:-1]), "not outcome"),
+        (lambda text: text.replace('"phase": "measured"', '"phase": "warmup"', 1), "2 measured steps"),
+        (lambda text: text.replace('"rank_step_s": [0.9, ', '"rank_step_s": [-0.9, -', 2), "above zero"),
+        (lambda text: text.replace('"tokens": 64', '"tokens": 63'), "63 tokens"),
+        (lambda text: text.replace('"rank_step_s"', '"rank_seconds"'), "lacks a field"),
+        (lambda text: text.replace('"microbatch"', '"microbach"'), "unknown key 'microbach'"),
+    ],
+)
+def test_a_broken_log_is_one_sentence_that_names_the_file(
+    write_log: WriteLog, cpu_run: list[Event], break_it: Callable[[str], str], words: str
+) -> None:
+    path = write_log(cpu_run)
+    path.write_text(break_it(path.read_text()))
+    with pytest.raises(ValueError, match=words) as error:
+        read_native_log(path)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_any_line_cut_or_garbled_is_a_sentence_or_a_record(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    path = write_log(cpu_run)
+    lines = path.read_text().splitlines()
+    for number, line in enumerate(lines):
+        for broken in (line[: len(line) // 2], line.replace("[", "{"), "null", '{"event": 3}', '{"event": "step"}'):
+            path.write_text("\n".join([*lines[:number], broken, *lines[number + 1 :]]) + "\n")
+            with contextlib.suppress(ValueError):
+                read_native_log(path)
+
+
+def test_a_sweep_gives_a_record_for_each_collective_and_size(write_log: WriteLog, sweep: list[Event]) -> None:
+    runs, collectives = read_native_log(write_log(sweep))
+    assert runs == []
+    assert [(c.collective, c.message_bytes) for c in collectives] == [
+        ("all_reduce", 1024),
+        ("all_reduce", 4096),
+        ("all_gather", 1024),
+        ("all_gather", 4096),
+    ]
+    assert collectives[0].times_s == (0.001, 0.002)
+    assert collectives[0].num_ranks == 2
+
+
+def test_a_failed_sweep_keeps_its_points_without_times(write_log: WriteLog, sweep: list[Event]) -> None:
+    end = {"event": "outcome", "outcome": "timeout", "reason": "slow", "exit_code": 1, "wall_s": 3.0}
+    _, collectives = read_native_log(write_log(sweep[:3], end))
+    assert len(collectives) == 4
+    assert {(c.outcome, c.times_s) for c in collectives} == {("timeout", None)}
+
+
+def test_a_wrong_result_is_no_measurement(write_log: WriteLog, sweep: list[Event]) -> None:
+    _, collectives = read_native_log(write_log(change(sweep, "collective", correct=False)))
+    assert collectives[0].outcome == "crash"
+    assert collectives[0].times_s is None
+
+
+def test_a_sweep_that_lacks_a_size_is_an_error(write_log: WriteLog, sweep: list[Event]) -> None:
+    path = write_log([event for event in sweep if event.get("message_bytes") != 4096])
+    with pytest.raises(ValueError, match="all_reduce of 4096 bytes is not in it"):
+        read_native_log(path)
+
+
+def run_script(path: Path, out: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "workflow_scripts/ingest_run.py", "--log", str(path)]
+    outputs = ["--runs", str(out / "x.runs.parquet"), "--collectives", str(out / "x.collectives.parquet")]
+    return subprocess.run([*command, *outputs], capture_output=True, text=True, check=False)
+
+
+def test_the_script_writes_both_record_files(write_log: WriteLog, cpu_run: list[Event], tmp_path: Path) -> None:
+    path = write_log(cpu_run)
+    done = run_script(path, tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    runs = read_records([tmp_path / "x.runs.parquet"], RunRecord)
+    assert list(runs["step_s"].iloc[0]) == [0.9, 0.9, 0.9]
+    assert read_records([tmp_path / "x.collectives.parquet"], CollectiveRecord).empty
+    assert set(runs.columns) == {field.name for field in dataclasses.fields(RunRecord)}
+
+
+def test_the_script_says_what_is_wrong_and_writes_nothing(
+    write_log: WriteLog, cpu_run: list[Event], tmp_path: Path
+) -> None:
+    path = write_log(cpu_run)
+    path.write_text("")
+    done = run_script(path, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert not list(tmp_path.glob("*.parquet"))

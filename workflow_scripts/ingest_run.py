@@ -1,0 +1,30 @@
+"""Turn one sealed raw log into records."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from falloff.ingest.native import read_native_log
+from falloff.records import CollectiveRecord, RunRecord, write_records
+from falloff.spec.hardware import read_all_hardware
+
+
+def main() -> None:
+    """Read the log, write both record files."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--log", type=Path, required=True, metavar="EVENTS")
+    parser.add_argument("--runs", type=Path, required=True, metavar="OUT")
+    parser.add_argument("--collectives", type=Path, required=True, metavar="OUT")
+    parser.add_argument("--hardware", type=Path, default=Path("config/hardware"), metavar="DIR")
+    arguments = parser.parse_args()
+    try:
+        runs, collectives = read_native_log(arguments.log, read_all_hardware(arguments.hardware))
+        write_records(arguments.runs, runs, RunRecord)
+        write_records(arguments.collectives, collectives, CollectiveRecord)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
