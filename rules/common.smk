@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from falloff.launch import num_attached_gpus
+from falloff.launch import hold_checkout, num_attached_gpus
 from falloff.provenance import code_of
 from falloff.spec.study import read_study
 
@@ -21,3 +21,14 @@ except ValueError as error:
 for study in STUDIES.values():
     for refused in study.refused:
         logger.warning(f"refused: {refused.reason}")
+
+
+HELD_LOCKS = []
+
+
+# In place of Snakemake's own lock, which profiles/default turns off: it survives a killed head.
+onstart:
+    try:
+        HELD_LOCKS.append(hold_checkout(Path()))
+    except ValueError as error:
+        raise WorkflowError(str(error)) from error

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from falloff import rawlog
 from falloff.provenance import find_nvml, git_revision, node_fingerprint, versions
@@ -192,6 +192,20 @@ def _machine_lock() -> Iterator[Path]:
             yield path
         finally:
             path.write_text("", encoding="utf-8")
+
+
+def hold_checkout(folder: Path) -> IO[str]:
+    """Return the lock of a checkout, an open file, held until it is closed or its holder dies.
+
+    Snakemake's own lock outlives a killed head and then asks for --unlock. ValueError where another head has it.
+    """
+    lock = (folder / ".snakemake" / "falloff.lock").open("a", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise ValueError("another Snakemake is at work in this checkout; wait for it, or end it") from error
+    return lock
 
 
 def _end_orphans(lock: Path) -> None:

@@ -88,6 +88,18 @@ def test_a_killed_head_is_started_again_and_nothing_is_lost_or_doubled(unmeasure
     assert list(unmeasured.folder.glob("data/raw/laptop/*/*/events.open.jsonl")) == []
 
 
+def test_a_second_head_beside_a_living_one_is_refused_with_a_sentence(unmeasured: Workspace) -> None:
+    head = start(unmeasured, "figures/this_machine.pdf")
+    wait_for_open_log(unmeasured, head)
+    said = unmeasured.snakemake("figures/this_machine.pdf", succeeds=False)
+    assert "another Snakemake is at work in this checkout" in said
+    assert unmeasured.planned("figures/h200.pdf")
+    head.send_signal(signal.SIGINT)
+    head.wait(timeout=60)
+    for path in unmeasured.folder.glob("data/raw/laptop/*/*/events.open.jsonl"):
+        assert processes_of(run_id_of(path)) == []
+
+
 def start(workspace: Workspace, target: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
         workspace.command(target),
