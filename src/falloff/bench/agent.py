@@ -1,0 +1,57 @@
+"""Starts the ranks as torchrun does, and notes in the log which of them a signal ended.
+
+    python -m falloff.bench.agent RUN_DIR <torchrun's arguments>
+
+Neither a rank that SIGKILL ends nor torchrun's own exit code says so.
+"""
+
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from torch.distributed.elastic.multiprocessing.api import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.run import parse_args, run
+
+from falloff.rawlog import append_event
+
+# torchelastic ends the ranks that are left with SIGTERM, and with SIGKILL those that are still there 30 s later.
+_CLOSING_GRACE_S = 25
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the ranks to their end; return 0 where all of them ended well."""
+    run_dir = Path(arguments[0])
+    options = parse_args(list(arguments[1:]))  # type: ignore[no-untyped-call]
+    if options.standalone and options.local_addr is None:
+        # All ranks are here: the host's own name would be looked up in the DNS, which a laptop may not reach.
+        options.local_addr = "127.0.0.1"
+    try:
+        run(options)  # type: ignore[no-untyped-call]
+    except ChildFailedError as error:
+        for rank, number in signalled_ranks(error.failures).items():
+            append_event(run_dir, "rank_signalled", rank=rank, signal=number)
+        return 1
+    except SignalException as error:
+        return 128 + error.sigval
+    return 0
+
+
+def signalled_ranks(failures: Mapping[int, ProcessFailure]) -> dict[int, int]:
+    """Return the signal that ended each rank, without those by which torchelastic itself ended the others.
+
+    `failures` holds the ranks in the order in which torchelastic found them ended.
+    """
+    first_s = min(failure.timestamp for failure in failures.values())
+    found = {}
+    for place, (rank, failure) in enumerate(failures.items()):
+        closing = failure.exitcode == -signal.SIGTERM and place > 0
+        late = failure.timestamp - first_s >= _CLOSING_GRACE_S
+        if failure.exitcode < 0 and not closing and not late:
+            found[rank] = -failure.exitcode
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
