@@ -1,0 +1,139 @@
+"""Points of tidy tables: the launches of one cell, summed up as one row with its interval and its identity."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
+from falloff.analysis.uncertainty import run_interval
+
+COLUMNS = (
+    "panel",
+    "series",
+    "x",
+    "y",
+    "y_low",
+    "y_high",
+    "interval",
+    "n",
+    "provenance",
+    "source",
+    "source_ref",
+    "label",
+    "flags",
+    "network",
+    "layout",
+    "layout_kind",
+    "num_gpus",
+    "device",
+    "backend",
+    "framework",
+    "compile",
+    "seq",
+    "global_batch",
+    "window",
+    "power_source",
+    "trace_note",
+)
+# copied from the records of a group, those that they have, where they all agree
+_IDENTITY = (
+    "provenance",
+    "source",
+    "network",
+    "num_gpus",
+    "device",
+    "backend",
+    "framework",
+    "compile",
+    "seq",
+    "global_batch",
+    "window",
+    "power_source",
+    "trace_note",
+)
+
+Metric = Callable[[Row], float]
+
+
+def groups(runs: pd.DataFrame, by: Sequence[str]) -> Iterator[pd.DataFrame]:
+    """Yield the launches of one cell together: the records that agree in every field of `by`, nulls included."""
+    for _, group in runs.groupby(list(by), sort=True, dropna=False):
+        yield group
+
+
+def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the records of a frame, one mapping a row."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
+def point(group: pd.DataFrame, metric: Metric, *, panel: str, series: str, x: float, **more: Any) -> dict[str, Any]:
+    """Return one row of a tidy table from the launches of one cell: the metric's centre and interval, and identity.
+
+    n counts the launches that have the metric; without any, y is null and n is 0.
+    """
+    values = [value for value in map(metric, rows_of(group)) if math.isfinite(value)]
+    row: dict[str, Any] = {"panel": panel, "series": series, "x": x, "y": None, "n": 0}
+    row.update({name: _common(group[name]) for name in _IDENTITY if name in group.columns})
+    row["source_ref"] = "; ".join(sorted(set(group["source_ref"].astype(str))))
+    if "dp_shard" in group.columns:
+        row.update(layout=layout_words(group.iloc[0]), layout_kind=layout_kind(group.iloc[0]))
+    if values:
+        summary = run_interval(values)
+        row.update(y=summary.center, y_low=summary.low, y_high=summary.high, interval=summary.kind, n=summary.n)
+    return {**row, **more}
+
+
+def points_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
+    """Return rows as a tidy table, the common columns first, numbers as numbers even where all are null."""
+    more = sorted({name for row in rows for name in row} - set(COLUMNS))
+    frame = pd.DataFrame(list(rows), columns=[*COLUMNS, *more])
+    for name in ("x", "y", "y_low", "y_high", "num_gpus", "seq", "global_batch"):
+        frame[name] = pd.to_numeric(frame[name])
+    return frame
+
+
+def layout_kind(row: Row) -> str:
+    """Return which kind of parallelism a record uses: dp_shard, hsdp, tp, pp, or mixed."""
+    tp, pp, cp = (_degree(row, axis) for axis in ("tp", "pp", "cp"))
+    replicate, shard = _degree(row, "dp_replicate"), _degree(row, "dp_shard")
+    model_axes = [name for name, degree in (("tp", tp), ("pp", pp), ("cp", cp)) if degree > 1]
+    if len(model_axes) > 1 or (model_axes and max(replicate, shard) > 1) or model_axes == ["cp"]:
+        return "mixed"
+    if model_axes:
+        return model_axes[0]
+    return "hsdp" if replicate > 1 and shard > 1 else "dp_shard"
+
+
+def layout_words(row: Row) -> str:
+    """Return a record's layout for people: 'dp_replicate 2 × dp_shard 2', 'one rank'."""
+    axes = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
+    return " × ".join(f"{axis} {_degree(row, axis)}" for axis in axes if _degree(row, axis) > 1) or "one rank"
+
+
+def energy_per_token_j(row: Row) -> float:
+    """Return joules per token over the window of a record, all GPUs together, NaN where nothing metered it.
+
+    The window's energy over its tokens, else the mean draw of one GPU over its tokens per second.
+    """
+    tokens = tokens_per_gpu_s(row) * number(row, "num_gpus") * number(row, "window_s")
+    from_energy = number(row, "energy_j") / tokens
+    return number(row, "draw_w") / tokens_per_gpu_s(row) if math.isnan(from_energy) else from_energy
+
+
+def exposed_share(row: Row) -> float:
+    """Return the share of a traced step in which communication runs and no compute kernel does; NaN without a trace."""
+    return number(row, "trace_exposed_comm_s") / number(row, "trace_span_s")
+
+
+def _degree(row: Row, axis: str) -> int:
+    degree = number(row, axis)
+    return 1 if math.isnan(degree) else int(degree)
+
+
+def _common(values: pd.Series) -> Any:
+    """Return the value that all records of a group share, or None."""
+    found = {value for value in values if not (value is None or (isinstance(value, float) and np.isnan(value)))}
+    return found.pop() if len(found) == 1 else None

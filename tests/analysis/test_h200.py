@@ -1,0 +1,117 @@
+"""The h200 table: each metric of each cell, what a cell lacks said and never zero."""
+
+import math
+
+import pandas as pd
+import pytest
+
+from falloff.analysis import h200
+from falloff.records import RunRecord, read_records, write_records
+from falloff.spec.hardware import Hardware
+
+H200 = Hardware(
+    name="h200-sxm",
+    title="H200",
+    aliases=("NVIDIA H200",),
+    peak_flops={"bfloat16": 1e15},
+    memory_bytes=10**11,
+    memory_bytes_per_s=1e12,
+    power_limit_w=700,
+    sources=("test",),
+)
+
+
+def run(record_id, **changes):
+    fields = {
+        "record_id": record_id,
+        "provenance": "imported",
+        "source": "torchtitan",
+        "source_ref": f"{record_id}.log",
+        "outcome": "ok",
+        "network": "llama3-8b",
+        "params": 8e9,
+        "embedding_params": 5e8,
+        "layers": 32,
+        "hidden": 4096,
+        "seq": 8192,
+        "tokens_per_step": 32768.0,
+        "num_gpus": 2,
+        "dp_shard": 2,
+        "hardware": "h200-sxm",
+        "param_dtype": "bfloat16",
+        "compile": True,
+        "step_s": (2.0, 2.0),
+        "window_s": 4.0,
+        "draw_w": 600.0,
+        "trace_note": "no trace",
+    }
+    return RunRecord(**{**fields, **changes})
+
+
+@pytest.fixture
+def tabulated(tmp_path):
+    def tabulate(*records):
+        write_records(tmp_path / "runs.parquet", records, RunRecord)
+        return h200.tabulate(read_records([tmp_path / "runs.parquet"], RunRecord), {H200.name: H200})
+
+    return tabulate
+
+
+def cell(table, panel, technique="compiled"):
+    (row,) = table[(table["panel"] == panel) & (table["technique"] == technique)].to_dict("records")
+    return row
+
+
+def test_each_metric_of_a_run_is_a_row(tabulated):
+    table, _ = tabulated(run("c", trace_exposed_comm_s=0.1, trace_span_s=2.0, energy_j=4096.0))
+    assert cell(table, "tokens_per_gpu_s")["y"] == pytest.approx(8192)
+    flops = 6 * 7.5e9 + 12 * 32 * 4096 * 8192
+    assert cell(table, "mfu")["y"] == pytest.approx(flops * 8192 / 1e15)
+    assert cell(table, "draw_w")["y"] == pytest.approx(600)
+    assert cell(table, "energy_per_token_j")["y"] == pytest.approx(4096 / 65536)
+    assert cell(table, "exposed_share")["y"] == pytest.approx(0.05)
+
+
+def test_energy_without_a_counter_follows_from_the_draw(tabulated):
+    table, _ = tabulated(run("c"))
+    assert cell(table, "energy_per_token_j")["y"] == pytest.approx(600 / 8192)
+
+
+def test_a_run_without_a_trace_says_so_and_has_no_share(tabulated):
+    table, coverage = tabulated(run("e", compile=False))
+    row = cell(table, "exposed_share", "eager")
+    assert math.isnan(row["y"])
+    assert row["label"] == "no trace"
+    missing = coverage[coverage["status"] == "missing"]
+    assert missing["reason"].tolist() == ["no trace"]
+
+
+def test_one_launch_has_no_interval_and_three_have_one(tabulated):
+    table, _ = tabulated(run("a"))
+    row = cell(table, "tokens_per_gpu_s")
+    assert row["n"] == 1
+    assert pd.isna(row["interval"])
+    assert math.isnan(row["y_low"])
+    table, coverage = tabulated(*(run(f"a{i}", step_s=(2.0 + i / 100,)) for i in range(3)))
+    row = cell(table, "tokens_per_gpu_s")
+    assert row["n"] == 3
+    assert row["y_low"] < row["y"] < row["y_high"]
+    assert coverage["n"].tolist()[0] == 3
+
+
+def test_runs_of_another_layout_or_provenance_are_other_series(tabulated):
+    table, _ = tabulated(run("a"), run("b", compile=False), run("c", dp_shard=1, tp=2), run("d", provenance="measured"))
+    rows = table[table["panel"] == "mfu"]
+    assert len(rows) == 4
+    assert "compiled, 2 GPUs, tp 2" in set(rows["series"])
+
+
+def test_a_failed_run_is_in_the_coverage_and_not_in_the_table(tabulated):
+    table, coverage = tabulated(run("a"), run("b", outcome="oom", outcome_reason="rank 0", step_s=None))
+    assert set(table["source_ref"]) == {"a.log"}
+    assert coverage[coverage["status"] == "failed"]["reason"].tolist() == ["oom: rank 0"]
+
+
+def test_no_run_on_an_h200_is_an_error(tabulated):
+    with pytest.raises(ValueError, match="none of 1 records"):
+        tabulated(run("a", hardware="h100-sxm"))

@@ -1,0 +1,193 @@
+"""The this_machine table: throughput, losses, collectives; what is not defined is absent with its reason."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from falloff.analysis import this_machine
+from falloff.records import CollectiveRecord, RunRecord, read_records, write_records
+from falloff.spec.study import read_study
+
+CONFIG = Path(__file__).parents[2] / "config"
+NETWORK = """name: tiny
+layers: 4
+hidden: 64
+heads: 4
+kv_heads: 4
+ffn: 128
+vocab: 256
+source: test
+"""
+STUDY = """question: What does a process buy?
+scaling: strong
+measure_on: [local]
+fixed: {network: tiny, seq: 16, global_batch: 8, microbatch: 2}
+grids:
+  - repeats: 3
+    grid: {layout: [{dp_shard: 1}, {dp_shard: 2}]}
+  - grid: {layout: [{dp_replicate: 2, dp_shard: 2}, {tp: 2}]}
+collectives:
+  - {num_processes: 2, collectives: [all_reduce, all_gather], message_bytes: [1024]}
+"""
+GLOO_NOTE = "exposed communication is not defined on gloo"
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "tiny.yaml").write_text(NETWORK)
+    (tmp_path / "small.yaml").write_text(STUDY)
+    return read_study(tmp_path / "small.yaml", tmp_path / "models")
+
+
+def run(cell, repeat, **changes):
+    layout = cell.cell.layout
+    fields = {
+        "record_id": f"small/{cell.cell_id}/{repeat}",
+        "provenance": "measured",
+        "source": "falloff bench",
+        "source_ref": f"data/raw/small/{cell.cell_id}/{repeat}/events.jsonl",
+        "outcome": "ok",
+        "study": "small",
+        "cell_id": cell.cell_id,
+        "repeat": repeat,
+        "network": "tiny",
+        "seq": 16,
+        "global_batch": 8,
+        "tokens_per_step": 128.0,
+        "dp_replicate": layout.dp_replicate,
+        "dp_shard": layout.dp_shard,
+        "tp": layout.tp,
+        "pp": layout.pp,
+        "num_gpus": layout.ranks,
+        "device": "cpu",
+        "backend": "gloo",
+        "oversubscribed": layout.ranks > 2,
+        "step_s": (0.1 + 0.01 * repeat,) * 2,
+        "losses": (5.0, 4.0),
+        "trace_note": GLOO_NOTE,
+    }
+    return RunRecord(**{**fields, **changes})
+
+
+def sweep(cell, **changes):
+    fields = {
+        "provenance": "measured",
+        "source": "falloff bench",
+        "source_ref": "log",
+        "outcome": "ok",
+        "study": "small",
+        "cell_id": cell.cell_id,
+        "repeat": 1,
+        "message_bytes": 1024,
+        "num_ranks": 2,
+        "times_s": (1e-3, 3e-3),
+        "backend": "gloo",
+    }
+    return [
+        CollectiveRecord(**{**fields, "record_id": name, "collective": name, **changes})
+        for name in ("all_reduce", "all_gather")
+    ]
+
+
+def tabulate(study, tmp_path, runs, collectives):
+    write_records(tmp_path / "r.parquet", runs, RunRecord)
+    write_records(tmp_path / "c.parquet", collectives, CollectiveRecord)
+    return this_machine.tabulate(
+        study,
+        read_records([tmp_path / "r.parquet"], RunRecord),
+        read_records([tmp_path / "c.parquet"], CollectiveRecord),
+    )
+
+
+def all_runs(study, **changes):
+    return [run(cell, repeat, **changes) for cell, repeat in study.runs() if cell.stated.get("kind") != "collectives"]
+
+
+def all_sweeps(study, **changes):
+    return sweep(study.cells[-1], **changes)
+
+
+def test_three_launches_have_an_interval_and_one_has_none(study, tmp_path):
+    table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study))
+    throughput = table[table["panel"] == "throughput"].set_index("label")
+    assert throughput.loc["dp_shard 1", "n"] == 3
+    assert throughput.loc["dp_shard 1", "y_low"] < 128 / 0.12 < throughput.loc["dp_shard 1", "y_high"]
+    assert throughput.loc["tp 2", "y"] == pytest.approx(128 / 0.11)
+    assert math.isnan(throughput.loc["tp 2", "y_low"])
+    assert "HSDP 2×2" in throughput.index
+
+
+def test_more_processes_than_cores_are_flagged(study, tmp_path):
+    table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study))
+    throughput = table[table["panel"] == "throughput"]
+    assert set(throughput[throughput["flags"] == "oversubscribed"]["x"]) == {4}
+
+
+def test_on_gloo_exposure_and_power_have_no_points_and_the_reason_is_kept(study, tmp_path):
+    table, _ = tabulate(study, tmp_path, all_runs(study, power_source="no meter: no RAPL"), all_sweeps(study))
+    assert set(table["panel"]) == {"throughput", "collectives"}
+    throughput = table[table["panel"] == "throughput"]
+    assert set(throughput["trace_note"]) == {GLOO_NOTE}
+    assert set(throughput["power_source"]) == {"no meter: no RAPL"}
+
+
+def test_where_they_are_measured_exposure_and_power_have_points(study, tmp_path):
+    runs = all_runs(study, device="cuda", backend="nccl", draw_w=300.0, trace_exposed_comm_s=0.1, trace_span_s=1.0)
+    table, _ = tabulate(study, tmp_path, runs, all_sweeps(study, backend="nccl"))
+    assert set(table["panel"]) == {"throughput", "collectives", "exposed", "power"}
+    assert set(table[table["panel"] == "exposed"]["y"].round(6)) == {0.1}
+
+
+def test_two_backends_are_never_one_series(study, tmp_path):
+    runs = all_runs(study)
+    other = run(study.cells[0], 3, backend="nccl", device="cuda", record_id="other")
+    table, _ = tabulate(study, tmp_path, [*runs[:2], other], all_sweeps(study))
+    throughput = table[table["panel"] == "throughput"]
+    assert set(throughput["series"]) == {"tiny dp_shard, gloo", "tiny dp_shard, nccl"}
+
+
+def test_the_largest_difference_of_losses_is_against_one_process(study, tmp_path):
+    runs = [*all_runs(study)[:-1], run(study.cells[3], 1, losses=(5.0, 4.004))]
+    table, _ = tabulate(study, tmp_path, runs, all_sweeps(study))
+    differences = table[table["panel"] == "throughput"].set_index("label")["loss_difference"]
+    assert differences["tp 2"] == pytest.approx(1e-3)
+    assert differences["dp_shard 2"] == 0
+
+
+def test_bus_bandwidth_counts_as_nccl_tests_does(study, tmp_path):
+    table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study))
+    found = table[table["panel"] == "collectives"].set_index("series")
+    assert found.loc["all_reduce", "y"] == pytest.approx(1024 / 2e-3)
+    assert found.loc["all_gather", "y"] == pytest.approx(1024 / 2e-3 / 2)
+    assert found.loc["all_gather", "time_s"] == pytest.approx(2e-3)
+    assert found.loc["all_reduce", "x"] == 1024
+
+
+def test_failed_stale_and_missing_runs_are_covered_and_not_plotted(study, tmp_path):
+    runs = all_runs(study)
+    failed = run(study.cells[3], 1, outcome="oom", step_s=None, losses=None)
+    stale = run(study.cells[2], 1, cell_json=json.dumps({"seq": 99}))
+    table, coverage = tabulate(study, tmp_path, [*runs[:5], stale, failed], all_sweeps(study))
+    assert set(table[table["panel"] == "throughput"]["layout_kind"]) == {"dp_shard"}
+    assert {"measured", "failed", "stale", "missing"} == set(coverage["status"])
+
+
+def test_a_study_without_any_good_run_is_an_error(study, tmp_path):
+    with pytest.raises(ValueError, match="none of 0 records"):
+        tabulate(study, tmp_path, [], [])
+
+
+def test_the_shipped_study_is_tabulated_whole(tmp_path):
+    study = read_study(CONFIG / "studies" / "laptop.yaml", CONFIG / "models")
+    runs = [
+        run(cell, repeat, study="laptop", network=cell.cell.network.name)
+        for cell, repeat in study.runs()
+        if cell.stated.get("kind") != "collectives"
+    ]
+    table, coverage = tabulate(study, tmp_path, runs, sweep(study.cells[-1], study="laptop"))
+    throughput = table[table["panel"] == "throughput"]
+    assert len(throughput) == 11
+    assert set(coverage["status"]) == {"measured"}
