@@ -52,16 +52,13 @@ def tokens_per_s(row: Row) -> float:
 def flops_per_token(row: Row) -> float:
     """Return the model FLOPs of one token in falloff's convention, NaN where the record lacks its shape.
 
-    The embedding's size is the one stated, or vocabulary times width. For mixtures of experts the parameters
-    that one token meets count.
+    embedding_params must be stated (0 where the embedding is the LM head too): vocabulary times width would drop
+    the head of a tied network. For mixtures of experts the parameters that one token meets count.
     """
     active = number(row, "active_params")
-    embedding = number(row, "embedding_params")
-    if math.isnan(embedding):
-        embedding = number(row, "vocab") * number(row, "hidden")
     return model_flops_per_token(
         params=number(row, "params") if math.isnan(active) else active,
-        embedding_params=embedding,
+        embedding_params=number(row, "embedding_params"),
         layers=number(row, "layers"),  # type: ignore[arg-type]  # NaN stands for a shape that is not stated
         hidden=number(row, "hidden"),  # type: ignore[arg-type]
         seq=number(row, "seq"),  # type: ignore[arg-type]
