@@ -118,29 +118,29 @@ def gpu_fingerprints(nvml: ModuleType | None) -> list[dict[str, Any]]:
     """Return the identity of each attached NVIDIA GPU; a field that the driver does not answer is null."""
     if nvml is None:
         return []
-    driver = _ask(nvml, "nvmlSystemGetDriverVersion")
+    driver = ask_nvml(nvml, "nvmlSystemGetDriverVersion")
     return [_gpu_fingerprint(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount())]
 
 
 def _gpu_fingerprint(nvml: ModuleType, index: int, driver: Any) -> dict[str, Any]:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    limit_mw = _ask(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
+    memory = ask_nvml(nvml, "nvmlDeviceGetMemoryInfo", handle)
+    limit_mw = ask_nvml(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
     return {
         "index": index,
-        "name": _ask(nvml, "nvmlDeviceGetName", handle),
-        "uuid": _ask(nvml, "nvmlDeviceGetUUID", handle),
-        "board_part_number": _ask(nvml, "nvmlDeviceGetBoardPartNumber", handle),
-        "vbios": _ask(nvml, "nvmlDeviceGetVbiosVersion", handle),
+        "name": ask_nvml(nvml, "nvmlDeviceGetName", handle),
+        "uuid": ask_nvml(nvml, "nvmlDeviceGetUUID", handle),
+        "board_part_number": ask_nvml(nvml, "nvmlDeviceGetBoardPartNumber", handle),
+        "vbios": ask_nvml(nvml, "nvmlDeviceGetVbiosVersion", handle),
         "driver": driver,
         "memory_bytes": memory.total if memory is not None else None,
         "power_limit_w": limit_mw / 1000 if limit_mw is not None else None,
-        "max_sm_clock_mhz": _ask(nvml, "nvmlDeviceGetMaxClockInfo", handle, getattr(nvml, "NVML_CLOCK_SM", 1)),
+        "max_sm_clock_mhz": ask_nvml(nvml, "nvmlDeviceGetMaxClockInfo", handle, getattr(nvml, "NVML_CLOCK_SM", 1)),
         "nvlinks_active": _active_nvlinks(nvml, handle),
     }
 
 
-def _ask(nvml: ModuleType, function: str, *arguments: Any) -> Any:
+def ask_nvml(nvml: ModuleType, function: str, *arguments: Any) -> Any:
     """Return NVML's answer, text decoded, or None where this driver or GPU has none."""
     try:
         answer = getattr(nvml, function)(*arguments)
@@ -150,7 +150,7 @@ def _ask(nvml: ModuleType, function: str, *arguments: Any) -> Any:
 
 
 def _active_nvlinks(nvml: ModuleType, handle: Any) -> int | None:
-    states = [_ask(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
+    states = [ask_nvml(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
     known = [state for state in states if state is not None]
     return sum(known) if known else None
 
