@@ -188,3 +188,9 @@ def test_what_is_missing_is_said_with_its_reason():
     assert panels.missing_sentence(coverage) == "Not shown: 80B, 8 GPUs (failed: oom); 8B, 16 GPUs (missing)."
     assert "and 1 more" in panels.missing_sentence(coverage, most=1)
     assert panels.missing_sentence(coverage.iloc[:1]) == ""
+
+
+def test_the_different_values_of_a_column_in_words():
+    assert panels.distinct(pd.Series([8192.0, 4096.0, 8192.0, None])) == "8,192 and 4,096"
+    assert panels.distinct(pd.Series(["gloo", None, "nccl"]), "; ") == "gloo; nccl"
+    assert panels.distinct(pd.Series([None, None], dtype=object)) == "not stated"

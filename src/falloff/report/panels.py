@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
 from falloff.outputs import whole_file
@@ -181,6 +182,7 @@ def _label(ax: Axes, label: Label, dx_pt: float, fontsize: float) -> Annotation:
         linespacing=1.05,
         annotation_clip=False,
         arrowprops={"arrowstyle": "-", "color": label.color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 2.5},
+        path_effects=[withStroke(linewidth=1.8, foreground="white")],  # legible over a line
         zorder=4,
     )
 
@@ -259,7 +261,7 @@ def value_bars(
             fontstyle="normal" if known else "italic",
             zorder=4,
         )
-    ax.set_xlim(0, largest * 1.42)  # room for the labels
+    ax.set_xlim(0, largest * 1.5)  # room for the labels
     ax.set_ylim(max(places.values()) + 0.6, min(places.values()) - 0.6)
     ax.grid(visible=False, axis="y")
 
@@ -346,6 +348,13 @@ def counts_sentence(table: pd.DataFrame) -> str:
     """Return the sentence that a caption begins with: how many points are of which provenance."""
     counts = counts_by_provenance(table)
     return "Points: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+
+
+def distinct(values: pd.Series, joiner: str = " and ") -> str:
+    """Return the different values of a column in words, for a caption; 'not stated' where there is none."""
+    known = list(dict.fromkeys(values.dropna()))
+    numbers = pd.api.types.is_numeric_dtype(values)
+    return joiner.join(style.tick_label(float(value)) if numbers else str(value) for value in known) or "not stated"
 
 
 def missing_sentence(coverage: pd.DataFrame, *, most: int = 6) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 
 from falloff.records import Provenance
 from falloff.units import bytes_label
@@ -150,12 +150,22 @@ def tick_label(value: float) -> str:
     return f"{value:,.10g}"
 
 
+# steps within a decade, and every how many decades, from fine to coarse
+_TICK_STEPS: tuple[tuple[tuple[float, ...], int], ...] = (
+    ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8), 1),
+    ((1, 1.5, 2, 3, 5, 7), 1),
+    ((1, 2, 5), 1),
+    ((1, 3), 1),
+    *(((1,), every) for every in (1, 2, 3)),
+)
+
+
 def plain_ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return ticks of a logarithmic axis within [low, high]: 1-2-5, or 1-3, or every so many decades."""
+    """Return at most `most` ticks of a logarithmic axis within [low, high], at the roundest numbers that fill it."""
     if not 0 < low < high:
         raise ValueError(f"a logarithmic axis needs 0 < low < high, found {low} and {high}")
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for steps, every in (((1, 2, 5), 1), ((1, 3), 1), ((1,), 1), ((1,), 2), ((1,), 3)):
+    for steps, every in _TICK_STEPS:
         ticks = [step * 10.0**decade for decade in decades[::every] for step in steps]
         inside = [float(f"{tick:.6g}") for tick in ticks if low * 0.999 <= tick <= high * 1.001]
         if len(inside) <= most:
@@ -177,9 +187,17 @@ def log_axis(
     axis.set_major_formatter(FuncFormatter(lambda value, _position: words(value)))
 
 
-def percent_axis(ax: Axes, which: Literal["x", "y"]) -> None:
-    """Print the fractions of an axis as whole percents."""
+def linear_axis(ax: Axes, which: Literal["x", "y"], most: int = 5) -> None:
+    """Give a linear axis at most `most` intervals and plain numbers."""
     axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _position: tick_label(value)))
+
+
+def percent_axis(ax: Axes, which: Literal["x", "y"], most: int = 5) -> None:
+    """Print the fractions of a linear axis as percents, at most `most` intervals."""
+    axis = ax.xaxis if which == "x" else ax.yaxis
+    axis.set_major_locator(MaxNLocator(most, steps=[1, 2, 2.5, 5, 10]))
     axis.set_major_formatter(FuncFormatter(lambda value, _position: f"{100 * value:.3g} %"))
 
 
