@@ -1,0 +1,250 @@
+"""The table of figure strong_scaling: a fixed global batch over more and more GPUs, every layout, the best named."""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from falloff.analysis import points
+from falloff.analysis.comparability import MAX_EFFICIENCY
+from falloff.analysis.coverage import CoverageRow, coverage_frame
+from falloff.analysis.efficiency import Row, flops_per_token, mfu, number, tokens_per_gpu_s, tokens_per_s
+from falloff.ingest.published import BATCH_MISMATCH, UNVERIFIED
+from falloff.spec.hardware import Hardware
+
+FIGURE = "strong_scaling"
+SOURCE = "ultrascale-playbook"
+GPUS = (8, 16, 32, 64, 128, 256, 512)
+GLOBAL_BATCH = 256
+SEQ = 4096
+# Below this a run is so badly laid out that it says nothing of the machine; it stays as a faint point.
+LOWEST_MFU = 0.005
+# The source divides by 989 TFLOP/s and counts both embeddings of an untied network.
+SOURCE_PEAK = 989e12
+# Rates and MFU are printed to three digits or so: what differs by more is no rounding.
+LARGEST_ROUNDING = 0.015
+MFU_ROUNDING = 0.001
+
+_LAYOUT = ("dp", "tp", "pp", "microbatch", "sharding", "sequence_parallel")
+_MORE = (
+    "kind",
+    "nodes",
+    "dp",
+    "tp",
+    "pp",
+    "microbatch",
+    "sharding",
+    "params",
+    "tokens_per_gpu_s",
+    "efficiency",
+    "mfu",
+    "mfu_published",
+    "mfu_published_converted",
+    "memory_bytes",
+    "hardware",
+    "interconnect",
+    "record_id",
+    "licence",
+)
+
+
+def tabulate(runs: pd.DataFrame, known: Mapping[str, Hardware]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the figure's table and its coverage, from records of published runs.
+
+    Panels: throughput (tokens/s of all GPUs over GPUs) and mfu (fraction, falloff's convention). kind is best (the
+    fastest layout at a count), other, or ideal (in proportion to GPUs, from the smallest count that ran). ValueError
+    where no record belongs to the figure.
+    """
+    held = runs[(runs["source"] == SOURCE) & (runs["seq"] == SEQ) & (runs["global_batch"] == GLOBAL_BATCH)]
+    cells = [_measures(row, known) for row in points.rows_of(held)]
+    if not any(_is_drawn(cell) for cell in cells):
+        raise ValueError(f"figure {FIGURE}: none of {len(runs)} records is a run of {SOURCE} that can be drawn")
+    rows = [row for network in _networks(cells) for row in _rows_of_network(network, cells)]
+    return points.points_frame(rows), coverage_frame(_coverage(cells))
+
+
+def best_layouts(cells: Iterable[Row]) -> dict[int, Row]:
+    """Return the fastest cell at each number of GPUs; cells below 0.5 % MFU are never it, ties go to the first."""
+    best: dict[int, Row] = {}
+    for cell in cells:
+        gpus = int(cell["num_gpus"])
+        if number(cell, "mfu") >= LOWEST_MFU and (
+            gpus not in best or cell["tokens_per_s"] > best[gpus]["tokens_per_s"]
+        ):
+            best[gpus] = cell
+    return dict(sorted(best.items()))
+
+
+def ideal_rate(base: Row, gpus: float) -> float:
+    """Return the tokens/s of `gpus` GPUs were each as fast as in the base cell."""
+    return float(base["tokens_per_s"]) * gpus / float(base["num_gpus"])
+
+
+def layout_label(cell: Row) -> str:
+    """Return a layout for a label: the degrees above 1, 'dp 32 × tp 2 × pp 2'."""
+    degrees = [(axis, int(cell[axis])) for axis in ("dp", "tp", "pp")]
+    return " × ".join(f"{axis} {degree}" for axis, degree in degrees if degree > 1) or "one GPU"
+
+
+def converted_mfu(cell: Row, peak: float) -> float:
+    """Return the source's own MFU in falloff's convention: other FLOPs a token, and a peak of 989.4 and not 989."""
+    return number(cell, "reported_mfu") * flops_per_token(cell) / _source_flops(cell) * SOURCE_PEAK / peak
+
+
+def _measures(row: dict[str, Any], known: Mapping[str, Hardware]) -> dict[str, Any]:
+    hardware = known.get(str(row["hardware"]))
+    peak = hardware.peak_flops.get(str(row["param_dtype"]), math.nan) if hardware else math.nan
+    return {
+        **row,
+        "mfu": mfu(row, known),
+        "tokens_per_s": tokens_per_s(row),
+        "tokens_per_gpu_s": tokens_per_gpu_s(row),
+        "mfu_published": row["reported_mfu"],
+        "mfu_published_converted": converted_mfu(row, peak),
+        "flags": _texts(row["flags"]),
+    }
+
+
+def _is_drawn(cell: Row) -> bool:
+    known = not math.isnan(cell["tokens_per_s"])
+    return cell["outcome"] == "ok" and known and not _flagged(cell, BATCH_MISMATCH) and not _flagged(cell, UNVERIFIED)
+
+
+def _flagged(cell: Row, flag: str) -> bool:
+    return any(text.startswith(flag) for text in cell["flags"])
+
+
+def _networks(cells: Iterable[Row]) -> list[str]:
+    """Return the networks, smallest first."""
+    sizes: dict[str, float] = {}
+    for cell in cells:
+        sizes.setdefault(cell["network"], number(cell, "params"))
+    return sorted(sizes, key=lambda network: (sizes[network], network))
+
+
+def _rows_of_network(network: str, cells: Iterable[Row]) -> Iterator[dict[str, Any]]:
+    drawn = [cell for cell in cells if cell["network"] == network and _is_drawn(cell)]
+    best = best_layouts(drawn)
+    base = best[min(best)] if best else None
+    for cell in drawn:
+        kind = "best" if best.get(int(cell["num_gpus"])) is cell else "other"
+        flags = _flags(cell, drawn, base) if kind == "best" else _flags(cell, (), None)
+        shared = {**_shared(cell, base), "kind": kind, "flags": "; ".join(flags) or None}
+        label = layout_label(cell) if kind == "best" else None
+        yield {**shared, "panel": "throughput", "y": cell["tokens_per_s"], "label": label}
+        if not math.isnan(cell["mfu"]):
+            yield {**shared, "panel": "mfu", "y": cell["mfu"], "label": label}
+    if base is not None:
+        yield from _ideal_rows(base)
+
+
+def _shared(cell: Row, base: Row | None) -> dict[str, Any]:
+    """Return what a point says beside its y."""
+    wanted = [name for name in (*points.COLUMNS, *_MORE) if name in cell]
+    sharding = cell["sharding"] if isinstance(cell["sharding"], str) else "sharding not stated"
+    return {
+        **{name: cell[name] for name in wanted},
+        "series": series_name(str(cell["network"])),
+        "x": cell["num_gpus"],
+        "layout": f"{layout_label(cell)}, microbatch {int(cell['microbatch'])}, {sharding}",
+        "layout_kind": _layout_kind(cell),
+        "nodes": number(cell, "num_gpus") / number(cell, "gpus_per_node"),
+        "efficiency": _efficiency(cell, base),
+    }
+
+
+def series_name(network: str) -> str:
+    """Return the size that a network's name ends with, for labels: 'nanotron-Llama-8B' -> '8B'."""
+    return network.rpartition("-")[2]
+
+
+def _ideal_rows(base: Row) -> Iterator[dict[str, Any]]:
+    for gpus in GPUS:
+        if gpus >= base["num_gpus"]:
+            yield {
+                "panel": "throughput",
+                "series": series_name(str(base["network"])),
+                "x": gpus,
+                "y": ideal_rate(base, gpus),
+                "kind": "ideal",
+                "provenance": base["provenance"],
+                "source": base["source"],
+                "source_ref": base["source_ref"],
+                "network": base["network"],
+                "num_gpus": gpus,
+                "flags": f"no measurement: in proportion to GPUs from {int(base['num_gpus'])}",
+            }
+
+
+def _efficiency(cell: Row, base: Row | None) -> float:
+    return math.nan if base is None else float(cell["tokens_per_gpu_s"] / base["tokens_per_gpu_s"])
+
+
+def _flags(cell: Row, drawn: Sequence[Row], base: Row | None) -> list[str]:
+    flags = list(cell["flags"])
+    theirs = _source_flops(cell) * cell["tokens_per_gpu_s"] / SOURCE_PEAK
+    published = number(cell, "mfu_published")
+    if abs(theirs - published) > max(MFU_ROUNDING, LARGEST_ROUNDING * published):
+        flags.append(f"the source's MFU is {published / theirs - 1:+.0%} from what its tokens/s give")
+    alike = sum(_layout_of(other) == _layout_of(cell) for other in drawn)
+    if alike > 1:
+        flags.append(f"{alike} numbers for this very configuration, the fastest drawn")
+    efficiency = _efficiency(cell, base)
+    if base is not None and efficiency > MAX_EFFICIENCY:
+        flags.append(
+            f"efficiency {efficiency:.0%} of {int(base['num_gpus'])} GPUs is above {MAX_EFFICIENCY:.0%}: "
+            "few layouts fit there, so it is no fair base"
+        )
+    return flags
+
+
+def _layout_of(cell: Row) -> tuple[Any, ...]:
+    return tuple(cell[name] for name in ("num_gpus", *_LAYOUT))
+
+
+def _layout_kind(cell: Row) -> str:
+    used = [axis for axis in ("dp", "tp", "pp") if cell[axis] > 1]
+    return " + ".join(used) or "one GPU"
+
+
+def _source_flops(cell: Row) -> float:
+    """Return the FLOPs a token that the source counts: 6N + 12 L h s."""
+    attention = 12 * number(cell, "layers") * number(cell, "hidden") * number(cell, "seq")
+    return 6 * number(cell, "params") + attention
+
+
+def _texts(flags: Any) -> tuple[str, ...]:
+    return () if flags is None or np.ndim(flags) == 0 else tuple(map(str, flags))
+
+
+def _coverage(cells: Sequence[Row]) -> Iterator[CoverageRow]:
+    for network in _networks(cells):
+        for gpus in GPUS:
+            there = [cell for cell in cells if cell["network"] == network and cell["num_gpus"] == gpus]
+            yield from _coverage_of(f"{series_name(network)} on {gpus} GPUs", there)
+    for cell in cells:
+        # the figure's own grid; what else a source ran is not asked for
+        for flag in cell["flags"]:
+            if flag.startswith((BATCH_MISMATCH, UNVERIFIED)):
+                words = f"{series_name(str(cell['network']))} on {int(cell['num_gpus'])} GPUs, {layout_label(cell)}"
+                yield CoverageRow(figure=FIGURE, cell=words, status="refused", reason=flag)
+    for what in (f"global batch {batch}" for batch in (512, 1024)):
+        yield CoverageRow(figure=FIGURE, cell=what, status="missing", reason="no published cells", n=0)
+    reason = "the source publishes no traces, so no times of compute and communication"
+    yield CoverageRow(figure=FIGURE, cell="execution time", status="missing", reason=reason, n=0)
+
+
+def _coverage_of(words: str, there: Sequence[Row]) -> Iterator[CoverageRow]:
+    kept = [cell for cell in there if not _flagged(cell, BATCH_MISMATCH) and not _flagged(cell, UNVERIFIED)]
+    drawn = [cell for cell in kept if _is_drawn(cell)]
+    failed = [cell for cell in kept if cell["outcome"] != "ok"]
+    if drawn:
+        yield CoverageRow(figure=FIGURE, cell=words, status="published", n=len(drawn))
+    if failed:
+        whole = f"all {len(failed)} layouts" if not drawn else f"{len(failed)} of {len(failed) + len(drawn)} layouts"
+        reason = f"{whole} crashed or ran out of memory: the source does not tell them apart"
+        yield CoverageRow(figure=FIGURE, cell=words, status="failed", reason=reason, n=len(failed))
+    if not drawn and not failed:
+        yield CoverageRow(figure=FIGURE, cell=words, status="missing", reason="no published cell", n=0)
