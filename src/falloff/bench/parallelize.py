@@ -10,10 +10,9 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from falloff.bench.network import Decoder, materialize
+from falloff.bench.rank import TORCH_DTYPES
 from falloff.spec.cell import TrainCell
 from falloff.spec.layout import Layout
-
-TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 # Outermost first: tensor-parallel ranks talk most and are neighbours, pipeline stages least.
 _MESH_ORDER = ("pp", "dp_replicate", "dp_shard", "tp")

@@ -17,6 +17,8 @@ from falloff.spec.cell import Cell, cell_from_json
 FailureKind = Literal["oom", "unstable", "crash"]
 T = TypeVar("T")
 
+TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
 # How allocators that raise no class of their own say that memory has run out: torch's CPU allocator, malloc through
 # errno, C++, CUDA and NCCL.
 _OUT_OF_MEMORY_WORDS = ("can't allocate memory", "cannot allocate memory", "bad_alloc", "out of memory")
