@@ -8,6 +8,7 @@ MILLI = 1e-3
 MICRO = 1e-6
 NANO = 1e-9
 
+KILO = 1e3
 GIGA = 1e9
 TERA = 1e12
 

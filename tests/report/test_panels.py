@@ -137,6 +137,10 @@ def test_a_row_without_a_value_is_no_point():
     assert panels.counts_by_provenance(frame(y=[1.0, None, 3.0, 4.0]))["measured"] == 2
 
 
+def test_an_ideal_line_is_no_point():
+    assert panels.counts_by_provenance(frame(kind=["best", "other", "ideal", "ideal"]))["measured"] == 2
+
+
 def test_the_csv_is_the_table_at_six_digits():
     table = frame()
     read = pd.read_csv(io.StringIO(panels.csv_text(table)))

@@ -198,11 +198,11 @@ def _homes(external: Path) -> dict[str, list[_Home]]:
 
 
 def _named_sources(stated: Any, path: Path) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Return the sources of a folder: one in source.yaml, one a key in sources.yaml beside a table of many."""
+    """Return the sources of a folder: source.yaml's own under its title, and those of its tables by their keys."""
     if not isinstance(stated, Mapping):
         raise ValueError(f"{path}: a mapping is needed, found {stated!r}")
     if path.name == "source.yaml":
-        return [(path.parent.name, stated)]
+        return [(str(stated.get("title")), stated)]
     return [(str(name), about) for name, about in stated.items() if isinstance(about, Mapping)]
 
 

@@ -133,19 +133,20 @@ def faint_points(ax: Axes, rows: pd.DataFrame) -> None:
         )
 
 
-def ideal_line(ax: Axes, xs: Sequence[float], *, x0: float, y0: float, text: str = "ideal") -> None:
-    """Draw what y would be in proportion to x, through (x0, y0), and name it at its upper end."""
+def ideal_line(ax: Axes, xs: Sequence[float], *, x0: float, y0: float, below: bool = False) -> None:
+    """Draw what y would be in proportion to x, through (x0, y0), and name it at its upper end, left or right below."""
     ends = np.array([min(xs), max(xs)], dtype=float)
     ax.plot(ends, y0 * ends / x0, linestyle=(0, (1, 1.6)), color=style.GREY, linewidth=1.0, zorder=1.8)
     ax.annotate(
-        text,
+        "ideal",
         (ends[1], y0 * ends[1] / x0),
-        xytext=(-4, 1),
+        xytext=(2, -8) if below else (-4, 1),
         textcoords="offset points",
         ha="right",
-        va="bottom",
+        va="top" if below else "bottom",
         fontsize=style.LABEL_PT,
         color=style.GREY,
+        path_effects=[withStroke(linewidth=1.8, foreground="white")],
     )
 
 
@@ -339,8 +340,14 @@ def provenance_legend(fig: Figure, table: pd.DataFrame, *, extra: Sequence[Line2
 
 
 def counts_by_provenance(table: pd.DataFrame) -> dict[str, int]:
-    """Return how many points of the table are of each provenance, all four named; a row without y is no point."""
-    found = table.dropna(subset=["y"])["provenance"].value_counts()
+    """Return how many points of the table are of each provenance, all four named.
+
+    A row without y is no point, nor is one whose `kind` is ideal: a line that nobody measured or printed.
+    """
+    points = table.dropna(subset=["y"])
+    if "kind" in points.columns:
+        points = points[points["kind"] != "ideal"]
+    found = points["provenance"].value_counts()
     return {provenance: int(found.get(provenance, 0)) for provenance in style.PROVENANCES}
 
 
