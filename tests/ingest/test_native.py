@@ -76,7 +76,7 @@ def write_power(folder: Path) -> None:
         time_s = 1_800_000_000.0 + sample / 10
         for device in range(4):
             draw_w = 100.0 * (device + 1)
-            lines.append(f"{time_s},{device},{draw_w},{draw_w * sample / 10 + 50},1500,40,0")
+            lines.append(f"{time_s},GPU-{device},{draw_w},{draw_w * sample / 10 + 50},1500,40,0")
     (folder / "power.csv").write_text("\n".join(lines) + "\n")
 
 
@@ -94,7 +94,7 @@ def test_only_the_gpus_of_the_run_are_charged(write_log: WriteLog, cuda_run: lis
     # ranks on GPU 1 and 2, at 200 and 300 W, from step 2's start to step 4's end
     assert run.draw_w == pytest.approx(250)
     assert run.energy_j == pytest.approx(500 * 2.9)
-    assert run.power_source == "NVML (gpu) every 0.1 s, energy counter"
+    assert run.power_source == "NVML gpu every 0.1 s, energy counter"
 
 
 def test_a_missing_power_file_is_a_reason_and_not_an_error(write_log: WriteLog, cuda_run: list[Event]) -> None:

@@ -252,12 +252,13 @@ def _power(log: _Log, window: Window) -> Power:
         return no_power(meter["reason"] or "no meter, and no reason stated")
     uuids = log.one("process_group").get("gpu_uuids")
     devices = [d for d in meter["devices"] if not uuids or meter["scope"] != "gpu" or d["uuid"] in uuids]
-    name = f"{meter['source'].upper()} ({meter['scope']}) every {meter['period_s']:g} s"
+    read = f" ({meter['draw']})" if meter.get("draw") else ""
+    name = f"{meter['source'].upper()} {meter['scope']}{read} every {meter['period_s']:g} s"
     try:
         samples = read_native_power(log.path.parent / meter["file"])
     except ValueError as error:
         return no_power(_without_folder(error, log))
-    return measure_power(samples, [str(device["index"]) for device in devices], [window], name)
+    return measure_power(samples, [device["uuid"] for device in devices], [window], name)
 
 
 def _trace(log: _Log, cell: TrainCell) -> dict[str, Any]:

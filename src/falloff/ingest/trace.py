@@ -55,7 +55,6 @@ class Step(NamedTuple):
 class Trace:
     """The device side of one rank's trace. num_rejected counts device events without a usable duration."""
 
-    header: Mapping[str, Any]
     activities: tuple[Activity, ...]
     steps: tuple[Step, ...]
     num_rejected: int
@@ -68,11 +67,10 @@ def read_trace(path: Path) -> Trace:
     or holds the kernels of more than one device.
     """
     with _reading(path) as read:
-        header, events = _open_trace(read, path)
-        return _collect(header, events, path)
+        return _collect(_events(read, path), path)
 
 
-def _collect(header: Mapping[str, Any], events: Iterator[Any], path: Path) -> Trace:
+def _collect(events: Iterator[Any], path: Path) -> Trace:
     activities: list[Activity] = []
     steps: dict[int, Step] = {}
     devices = set()
@@ -94,7 +92,7 @@ def _collect(header: Mapping[str, Any], events: Iterator[Any], path: Path) -> Tr
     if len(devices) > 1:
         raise ValueError(f"{path}: kernels of {len(devices)} devices; the trace of one rank and one device is needed")
     ordered = tuple(sorted(steps.values(), key=lambda step: step.start_ns))
-    return Trace(header=header, activities=tuple(activities), steps=ordered, num_rejected=num_rejected)
+    return Trace(activities=tuple(activities), steps=ordered, num_rejected=num_rejected)
 
 
 def classify(name: str, category: str) -> tuple[Kind, str | None]:
@@ -135,15 +133,15 @@ def _nanoseconds(microseconds: int | str) -> int:
     return round(Decimal(microseconds) * 1000)
 
 
-def _open_trace(read: Callable[[], str], path: Path) -> tuple[Mapping[str, Any], Iterator[Any]]:
-    """Return what stands before the events, and an iterator over the events."""
+def _events(read: Callable[[], str], path: Path) -> Iterator[Any]:
+    """Return an iterator over the events, past whatever stands before them."""
     text = ""
     while True:
         found = _EVENTS_KEY.search(text)
         if found:
-            return _parse_header(text[: found.start()], path), _iterate(text[found.end() :], read, path)
+            return _iterate(text[found.end() :], read, path)
         if text.lstrip().startswith("["):
-            return {}, _iterate(text.lstrip()[1:], read, path)
+            return _iterate(text.lstrip()[1:], read, path)
         more = read()
         if not more or len(text) > LONGEST_EVENT_CHARS:
             raise ValueError(f"{path}: holds no traceEvents; a Kineto trace is JSON with a list of that name")
@@ -170,15 +168,6 @@ def _reading(path: Path) -> Iterator[Callable[[], str]]:
                     return ""
 
             yield read
-
-
-def _parse_header(text: str, path: Path) -> Mapping[str, Any]:
-    """Return the keys before the events: device properties, distributedInfo and the like."""
-    try:
-        header = json.loads(text.rstrip().rstrip(",") + "}")
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"{path}: what stands before traceEvents is not valid JSON ({error})") from error
-    return header if isinstance(header, dict) else {}
 
 
 def _iterate(buffer: str, read: Callable[[], str], path: Path) -> Iterator[Any]:

@@ -1,0 +1,327 @@
+"""A folder of others' logs and tables: source.yaml says what each file is and what the files leave out."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from falloff.ingest import published
+from falloff.ingest.exposure import exposure_fields
+from falloff.ingest.power import Reading, measure_power, no_power, read_nvidia_smi
+from falloff.ingest.torch_collectives import read_torch_collectives
+from falloff.ingest.torchtitan import LeftOut, measured_windows, run_fields
+from falloff.ingest.torchtitan_log import DEFAULT_PARAM_DTYPE, TorchTitanLog, read_torchtitan_log
+from falloff.records import CollectiveRecord, RunRecord
+from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
+from falloff.spec.reading import build, read_yaml, require_positive
+
+SOURCE_NAME = "source.yaml"
+Records = tuple[list[RunRecord], list[CollectiveRecord]]
+
+TableFormat = Literal["falloff-training-cells", "falloff-collectives", "torchtitan-tables", "nccl-allreduce-readoff"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerFile:
+    """nvidia-smi's samples: its fields in order, the host's time zone, which reading counts, the run's GPUs."""
+
+    file: str
+    format: Literal["nvidia-smi"]
+    columns: tuple[str, ...]
+    timezone: str
+    reading: Reading
+    gpus: tuple[int, ...]  # as the column index counts them
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedOfRun:
+    """RunRecord fields that the log leaves out and whoever ran it states."""
+
+    framework_version: str | None = None
+    torch: str | None = None
+    cuda: str | None = None
+    nccl: str | None = None
+    driver: str | None = None
+    python: str | None = None
+    backend: str | None = None
+    param_dtype: str | None = None
+    reduce_dtype: str | None = None
+    hardware: str | None = None
+    gpu_name: str | None = None
+    num_gpus: int | None = None
+    gpus_per_node: int | None = None
+    nodes: int | None = None
+    interconnect: str | None = None
+    site: str | None = None
+    board_part_number: str | None = None
+    vbios: str | None = None
+    power_limit_w: float | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        require_positive(self, "num_gpus", "gpus_per_node", "nodes", "power_limit_w")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFiles:
+    """One run: its log and, where there are any, its power samples and a trace of rank 0.
+
+    timezone is that of the log's time stamps; without it power cannot be joined.
+    """
+
+    name: str
+    framework: Literal["torchtitan"]
+    log: str
+    timezone: str | None = None
+    trace: str | None = None
+    trace_note: str | None = None
+    power: PowerFile | None = None
+    left_out_steps: tuple[LeftOut, ...] = ()
+    stated: StatedOfRun = StatedOfRun()
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedOfCollectives:
+    """CollectiveRecord fields that the file leaves out and whoever ran it states."""
+
+    num_ranks: int
+    ranks_per_node: int | None = None
+    nodes: int | None = None
+    dtype: str | None = None
+    hardware: str | None = None
+    gpu_name: str | None = None
+    backend: str | None = None
+    interconnect: str | None = None
+    nccl: str | None = None
+    torch: str | None = None
+    driver: str | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        require_positive(self, "num_ranks", "ranks_per_node", "nodes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectivesFile:
+    """One file of collectives."""
+
+    file: str
+    format: Literal["torch-collectives"]
+    stated: StatedOfCollectives
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableFile:
+    """One table of published numbers; formats are described in falloff.ingest.published."""
+
+    file: str
+    format: TableFormat
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What source.yaml says of a folder. Texts are for people; retrieved is a date or month."""
+
+    title: str
+    address: str
+    version: str
+    licence: str
+    retrieved: str
+    runs: tuple[RunFiles, ...] = ()
+    collectives: tuple[CollectivesFile, ...] = ()
+    tables: tuple[TableFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not (self.runs or self.collectives or self.tables):
+            raise ValueError("runs, collectives and tables are all empty; one of them must name a file")
+
+
+_TABLE_READERS: Mapping[TableFormat, Callable[[Path, Path], Records]] = {
+    "falloff-training-cells": lambda path, hardware: (published.read_training_cells(path, hardware), []),
+    "torchtitan-tables": lambda path, hardware: (published.read_torchtitan_tables(path, hardware), []),
+    "falloff-collectives": lambda path, hardware: ([], published.read_collectives(path, hardware)),
+    "nccl-allreduce-readoff": lambda path, hardware: ([], published.read_allreduce_readoff(path, hardware)),
+}
+
+
+def read_source(folder: Path) -> Source:
+    """Return what `folder`/source.yaml says; ValueError for unknown keys, wrong values and files not there."""
+    path = folder / SOURCE_NAME
+    source = build(Source, read_yaml(path), str(path))
+    for file in _files(source):
+        if not (folder / file).is_file():
+            raise ValueError(f"{path}: names the file {file!r}, which is not in {folder}")
+    names = [run.name for run in source.runs]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice:
+        raise ValueError(f"{path}: the run {twice!r} is stated twice")
+    return source
+
+
+def read_folder(folder: Path, hardware: Path = published.HARDWARE) -> Records:
+    """Return the records of a folder's files. `hardware` is the folder in which GPU names are looked up.
+
+    ValueError, one sentence, for what source.yaml or a file has wrong, a GPU stated that is unknown, and a fact
+    that is stated otherwise than the log has it.
+    """
+    source, known = read_source(folder), read_all_hardware(hardware)
+    runs = [_run_record(folder, source, run, known) for run in source.runs]
+    collectives = [record for item in source.collectives for record in _collective_records(folder, source, item, known)]
+    for table in source.tables:
+        table_runs, table_collectives = _TABLE_READERS[table.format](folder / table.file, hardware)
+        runs += table_runs
+        collectives += table_collectives
+    return runs, collectives
+
+
+def torchtitan_record(path: Path, known: Mapping[str, Hardware]) -> RunRecord:
+    """Return the record of a TorchTitan log that comes alone, with nothing stated beside it."""
+    log = read_torchtitan_log(path)
+    fields = _with_default_dtype(run_fields(log), log)
+    return RunRecord(
+        record_id=path.name,
+        provenance="imported",
+        source="TorchTitan log",
+        source_ref=path.name,
+        power_source="no power samples",
+        trace_note="no trace",
+        **_with_hardware(fields, known),
+    )
+
+
+def collective_records(path: Path) -> list[CollectiveRecord]:
+    """Return the records of a file of collectives that comes alone, its ranks told by its bandwidths."""
+    return _records_of_times(path, None, {"source": "torch.distributed collectives", "source_ref": path.name})
+
+
+def _files(source: Source) -> list[str]:
+    files = [item.file for item in source.collectives] + [table.file for table in source.tables]
+    for run in source.runs:
+        files += [run.log, *([run.trace] if run.trace else []), *([run.power.file] if run.power else [])]
+    return files
+
+
+def _run_record(folder: Path, source: Source, run: RunFiles, known: Mapping[str, Hardware]) -> RunRecord:
+    where = f"{folder / SOURCE_NAME}: run {run.name}"
+    log = read_torchtitan_log(folder / run.log)
+    try:
+        fields = _with_stated(run_fields(log, run.left_out_steps), run.stated)
+        fields = _with_hardware(_with_default_dtype(fields, log), known)
+        power = _power_fields(folder, run, log, fields.get("num_gpus"))
+    except ValueError as error:
+        raise ValueError(f"{where}: {error}") from error
+    return RunRecord(
+        record_id=f"{folder.name}/{run.name}",
+        provenance="imported",
+        source=source.title,
+        source_ref=_reference(folder, run.log),
+        licence=source.licence,
+        **{**fields, **power, **_trace_fields(folder, run, fields.get("num_gpus"))},
+    )
+
+
+def _with_stated(fields: Mapping[str, Any], stated: StatedOfRun) -> dict[str, Any]:
+    """Return the log's fields and those stated; ValueError where the two disagree."""
+    merged = dict(fields)
+    for name, value in dataclasses.asdict(stated).items():
+        if value is None:
+            continue
+        of_log = fields.get(name)
+        if of_log is not None and of_log != value and name != "note":
+            raise ValueError(f"stated.{name} is {value!r}; the log says {of_log!r}")
+        merged[name] = value
+    return merged
+
+
+def _with_default_dtype(fields: dict[str, Any], log: TorchTitanLog) -> dict[str, Any]:
+    """Return the fields with TorchTitan's default dtype where the log says mixed precision and nobody says which."""
+    if not log.is_mixed_precision or fields.get("param_dtype") is not None:
+        return fields
+    note = f"{DEFAULT_PARAM_DTYPE} is TorchTitan's default; the log says only that precision is mixed"
+    return {
+        **fields,
+        "param_dtype": DEFAULT_PARAM_DTYPE,
+        "note": "; ".join(part for part in (fields.get("note"), note) if part),
+    }
+
+
+def _with_hardware(fields: dict[str, Any], known: Mapping[str, Hardware]) -> dict[str, Any]:
+    """Return the fields with the hardware that the GPU's name tells; an unknown name is flagged, not replaced."""
+    stated, gpu = fields.get("hardware"), fields.get("gpu_name")
+    if stated is not None:
+        return {**fields, "hardware": find_hardware(stated, dict(known)).name}
+    if gpu is None:
+        return fields
+    try:
+        return {**fields, "hardware": find_hardware(gpu, dict(known)).name}
+    except ValueError as error:
+        return {**fields, "flags": (*(fields.get("flags") or ()), str(error))}
+
+
+def _power_fields(folder: Path, run: RunFiles, log: TorchTitanLog, num_gpus: int | None) -> dict[str, Any]:
+    if run.power is None:
+        power = no_power("no power samples")
+    elif run.timezone is None:
+        power = no_power("the time zone of the log's time stamps is not stated")
+    elif len(set(run.power.gpus)) != num_gpus:
+        raise ValueError(f"power.gpus names {len(set(run.power.gpus))} GPUs; the run has {num_gpus}")
+    else:
+        item = run.power
+        samples = read_nvidia_smi(folder / item.file, item.columns, item.reading, item.timezone)
+        windows = measured_windows(log, run.left_out_steps, run.timezone)
+        meter = f"nvidia-smi power.draw.{item.reading}"
+        power = measure_power(samples, [str(gpu) for gpu in item.gpus], windows, meter)
+    return {"draw_w": power.draw_w, "energy_j": power.energy_j, "power_source": power.source}
+
+
+def _trace_fields(folder: Path, run: RunFiles, num_gpus: int | None) -> dict[str, Any]:
+    if run.trace is None:
+        return {"trace_note": "no trace"}
+    fields = exposure_fields(folder / run.trace, run.trace, num_gpus or 1)
+    notes = [note for note in (fields["trace_note"], run.trace_note) if note]
+    return {**fields, "trace_note": "; ".join(notes)}
+
+
+def _collective_records(
+    folder: Path, source: Source, item: CollectivesFile, known: Mapping[str, Hardware]
+) -> list[CollectiveRecord]:
+    stated = {name: value for name, value in dataclasses.asdict(item.stated).items() if value is not None}
+    num_ranks = stated.pop("num_ranks")
+    try:
+        stated = _with_hardware(stated, known)
+    except ValueError as error:
+        raise ValueError(f"{folder / SOURCE_NAME}: {item.file}: {error}") from error
+    identity = {**stated, "source": source.title, "licence": source.licence}
+    return _records_of_times(folder / item.file, num_ranks, {**identity, "source_ref": _reference(folder, item.file)})
+
+
+def _records_of_times(path: Path, num_ranks: int | None, identity: Mapping[str, Any]) -> list[CollectiveRecord]:
+    found = read_torch_collectives(path, num_ranks)
+    cut = f"{found.num_cut_lines} lines were cut or garbled and left out" if found.num_cut_lines else None
+    notes = [note for note in (identity.get("note"), cut) if note]
+    return [
+        CollectiveRecord(
+            **{
+                **identity,
+                "record_id": f"{identity['source_ref']}/{time.collective}/{time.message_bytes}",
+                "provenance": "imported",
+                "outcome": "ok",
+                "device": "cuda",
+                "collective": time.collective,
+                "message_bytes": time.message_bytes,
+                "num_ranks": found.num_ranks,
+                "times_s": (time.time_s,),
+                # printed to 0.1 GB/s: what rounds to none is not known, rather than none
+                "reported_busbw_bytes_s": time.busbw_bytes_s or None,
+                "note": "; ".join(notes) or None,
+            }
+        )
+        for time in found.times
+    ]
+
+
+def _reference(folder: Path, file: str) -> str:
+    """Return the file's path as given where that is relative, else its last parts: no machine's own path."""
+    path = folder / file
+    return path.as_posix() if not path.is_absolute() else f"{folder.name}/{file}"
