@@ -213,7 +213,8 @@ def _sentence(compared: Sequence[FieldComparison], axes: Sequence[str]) -> str:
     blank = [field.field for field in compared if field.verdict == "not stated"]
     beside = f" beside {', '.join(axes)}" if axes else ""
     if unfair:
-        return f"Not comparable in silence: {', '.join(unfair)} differ{beside}; {len(blank)} fields are not stated."
+        verb = "differs" if len(unfair) == 1 else "differ"
+        return f"Not comparable in silence: {', '.join(unfair)} {verb}{beside}; {len(blank)} fields are not stated."
     if blank:
         return f"Nothing stated by both makes the comparison unfair{beside}, but {len(blank)} fields are not stated."
     return f"Comparable: every field is stated and nothing that matters differs{beside}."

@@ -175,6 +175,7 @@ def _training_cell(row: Row, sources: Mapping[str, Source], known: Mapping[str, 
         param_dtype=_dtype(row),
         hardware=_hardware_name(row["gpu"], known),
         gpu_name=_text(row, "gpu"),
+        device="cuda" if _hardware_name(row["gpu"], known) else None,
         num_gpus=_whole(row, "gpus"),
         gpus_per_node=_whole(row, "gpus_per_node"),
         interconnect=_text(row, "interconnect"),
@@ -249,6 +250,7 @@ def _torchtitan_row(
     stated: dict[str, Any] = {
         "hardware": _hardware_name(row["gpu"], known),
         "gpu_name": _text(row, "gpu"),
+        "device": "cuda",
         "framework": "torchtitan",
         **source.states,
     }

@@ -1,0 +1,206 @@
+"""The table of figure collectives: bandwidth over message sizes and over nodes, each network by itself."""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from falloff.analysis import points
+from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, mean_time_s
+from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
+from falloff.analysis.efficiency import Row, number
+from falloff.ingest.published import READ_OFF_ERROR_BYTES_S, UNVERIFIED
+from falloff.units import MIB, bytes_label
+
+FIGURE = "collectives"
+SMALLEST_BYTES = 512
+ACROSS_NODES_BYTES = 256 * MIB
+EFA_NODES = (1, 2, 4, 8, 16)
+READ_OFF_NODES = (4, 8, 32, 64, 256, 512)
+NAMES = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter"}
+_OTHER_NAMES = {"all_to_all": "AllToAll", "send_recv": "SendRecv"}
+UNNAMED_BANDWIDTH = "the source says bandwidth, not whether algorithm or bus"
+READ_OFF_INTERVAL = "reading error, 5 GB/s"
+
+_EFA = "smol-playbook"
+_ACROSS_NODES = "ultrascale-playbook"
+_READ_OFF = "Fernandez et al., AllReduce plot"
+_MORE = ("collective", "message_bytes", "num_ranks", "nodes", "hardware", "interconnect", "licence")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """Which records a panel draws, what their series is called and what is on x."""
+
+    name: str
+    holds: Callable[[Row], bool]
+    series: Callable[[Row], str]
+    x: str
+
+
+def tabulate(collectives: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the figure's table and its coverage, from records of collectives.
+
+    Panels: allreduce_efa and allreduce_infiniband (AllReduce over message bytes, a series a node count), nodes_256mib
+    (AllReduce, AllGather and ReduceScatter of 256 MiB over nodes) and h200 (two ranks, all three over message bytes).
+    y is bytes/s, time_s beside it where there is one. ValueError where no record belongs to the figure.
+    """
+    records = [row for row in points.rows_of(collectives) if _is_good(row)]
+    rows = [row for panel in _PANELS for row in _rows_of_panel(panel, records)]
+    if not rows:
+        raise ValueError(f"figure {FIGURE}: none of {len(collectives)} records is a collective that can be drawn")
+    return points.points_frame(rows), coverage_frame(_coverage(records))
+
+
+def _is_good(row: Row) -> bool:
+    unverified = any(str(flag).startswith(UNVERIFIED) for flag in _texts(row["flags"]))
+    return row["outcome"] == "ok" and row["message_bytes"] >= SMALLEST_BYTES and not unverified
+
+
+def _nodes_words(row: Row) -> str:
+    nodes = int(row["nodes"])
+    return f"{nodes} node" if nodes == 1 else f"{nodes} nodes"
+
+
+def _is_h200(row: Row) -> bool:
+    return row["provenance"] in ("imported", "measured") and row["hardware"] == "h200-sxm" and row["num_ranks"] == 2
+
+
+def _across_nodes_series(row: Row) -> str:
+    name = NAMES[row["collective"]]
+    return {_EFA: f"{name}, second EFA cluster", _READ_OFF: f"{name}, InfiniBand"}.get(row["source"], name)
+
+
+_PANELS = (
+    _Panel(
+        name="allreduce_efa",
+        holds=lambda row: row["source"] == _EFA and row["collective"] == "all_reduce" and row["nodes"] in EFA_NODES,
+        series=_nodes_words,
+        x="message_bytes",
+    ),
+    _Panel(
+        name="allreduce_infiniband",
+        holds=lambda row: row["source"] == _READ_OFF and row["nodes"] in READ_OFF_NODES,
+        series=_nodes_words,
+        x="message_bytes",
+    ),
+    _Panel(
+        name="nodes_256mib",
+        holds=lambda row: (
+            row["source"] in (_ACROSS_NODES, _EFA, _READ_OFF)
+            and row["collective"] in NAMES
+            and row["message_bytes"] == ACROSS_NODES_BYTES
+        ),
+        series=_across_nodes_series,
+        x="nodes",
+    ),
+    _Panel(
+        name="h200",
+        holds=lambda row: _is_h200(row) and row["collective"] in NAMES,
+        series=lambda row: NAMES[row["collective"]],
+        x="message_bytes",
+    ),
+)
+
+
+def _rows_of_panel(panel: _Panel, records: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    held = [row for row in records if panel.holds(row)]
+    if not held:
+        return
+    frame, drawn = pd.DataFrame(held), []
+    for group in points.groups(frame, ("source", "collective", "num_ranks", "message_bytes")):
+        first = group.iloc[0]
+        series, x = panel.series(first), number(first, panel.x)
+        row = points.point(group, bus_bandwidth_bytes_s, panel=panel.name, series=series, x=x)
+        if row["y"] is not None:
+            drawn.append({**row, **_beside(group, row)})
+    last = {row["series"]: row["x"] for row in sorted(drawn, key=lambda row: row["x"])}
+    for row in drawn:
+        yield {**row, "label": row["series"] if row["x"] == last[row["series"]] else None}
+
+
+def _beside(group: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a point says beside its bandwidth: time, flags, identity, and how exactly it was read."""
+    first = group.iloc[0]
+    times = [time for time in map(mean_time_s, points.rows_of(group)) if not math.isnan(time)]
+    flags = sorted({str(flag) for flags in group["flags"] for flag in _texts(flags)})
+    if first["source"] == _ACROSS_NODES:
+        flags.append(UNNAMED_BANDWIDTH)
+    more: dict[str, Any] = {
+        **{name: first[name] for name in _MORE},
+        "time_s": sum(times) / len(times) if times else math.nan,
+        "flags": "; ".join(flags) or None,
+    }
+    if first["provenance"] == "published":
+        more["n"] = None
+    if first["source"] == _READ_OFF:
+        low, high = row["y"] - READ_OFF_ERROR_BYTES_S, row["y"] + READ_OFF_ERROR_BYTES_S
+        more |= {"y_low": low, "y_high": high, "interval": READ_OFF_INTERVAL}
+    return more
+
+
+def _texts(flags: Any) -> Sequence[Any]:
+    return () if flags is None or isinstance(flags, float) else list(flags)
+
+
+def _coverage(records: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:
+    """Yield what is drawn, what the records hold beside it, and what nobody published."""
+    drawn: set[int] = set()
+    for panel in _PANELS:
+        held = {index: row for index, row in enumerate(records) if panel.holds(row)}
+        drawn |= held.keys()
+        yield from _coverage_of_panel(panel, list(held.values()))
+    rest = pd.DataFrame([row for index, row in enumerate(records) if index not in drawn])
+    if len(rest):
+        for (source, collective), group in rest.groupby(["source", "collective"], sort=True):
+            status: Status = "published" if (group["provenance"] == "published").all() else "imported"
+            cell = f"{(NAMES | _OTHER_NAMES)[str(collective)]}, {source}"
+            yield CoverageRow(figure=FIGURE, cell=cell, status=status, reason="in the records, not drawn", n=len(group))
+    for cell, reason in _NOBODY:
+        yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=0)
+
+
+def _coverage_of_panel(panel: _Panel, held: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:
+    if not held:
+        yield CoverageRow(figure=FIGURE, cell=f"panel {panel.name}", status="missing", reason="no records", n=0)
+        return
+    frame = pd.DataFrame(held)
+    frame["series"] = frame.apply(panel.series, axis=1)
+    frame["known"] = [not math.isnan(bus_bandwidth_bytes_s(row)) for row in held]
+    for series, group in frame.groupby("series", sort=False):
+        where = ", 256 MiB over nodes" if panel.x == "nodes" else f", {_where(panel.name)}"
+        known = int(group["known"].sum())
+        if known:
+            yield CoverageRow(figure=FIGURE, cell=f"{series}{where}", status=_status(group), n=known)
+        hidden = group[~group["known"]]
+        if len(hidden):
+            at = [bytes_label(x) if panel.x == "message_bytes" else f"{int(x)} nodes" for x in sorted(hidden[panel.x])]
+            reason = f"no number in the source at {', '.join(at)}"
+            yield CoverageRow(figure=FIGURE, cell=f"{series}{where}", status="missing", reason=reason, n=len(hidden))
+
+
+def _where(panel: str) -> str:
+    return {
+        "allreduce_efa": "AllReduce over sizes, EFA",
+        "allreduce_infiniband": "AllReduce over sizes, InfiniBand",
+        "h200": "two H200 over sizes",
+    }[panel]
+
+
+def _status(group: pd.DataFrame) -> Status:
+    found: Status = group["provenance"].iloc[0]
+    return found
+
+
+# What STUDY asks of this figure and no source that we hold has.
+_NOBODY = (
+    ("AllGather over sizes, more than two ranks", "no published sweep: the three collectives are known at 256 MiB"),
+    ("ReduceScatter over sizes, more than two ranks", "no published sweep: the three collectives are known at 256 MiB"),
+    ("AllGather and ReduceScatter over nodes, InfiniBand", "no published cells; those drawn ran on EFA"),
+    ("AllReduce over sizes, EFA, 32 to 512 nodes", "no published cells beyond 16 nodes"),
+    ("AllReduce over sizes, InfiniBand, below 16 MiB", "the plot begins at 16 MiB"),
+    ("AllReduce over sizes, InfiniBand, 1 and 2 nodes", "the plot begins at 4 nodes"),
+    ("algorithm and protocol", "stated by no source of the sweeps drawn"),
+)

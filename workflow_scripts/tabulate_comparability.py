@@ -1,0 +1,31 @@
+"""Make the table and the coverage of figure comparability from the records of runs."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from falloff.analysis.ratios import tabulate
+from falloff.outputs import whole_file
+from falloff.records import RunRecord, read_records
+
+
+def main() -> None:
+    """Read the records, write both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=Path, nargs="*", default=[], metavar="RECORDS")
+    parser.add_argument("--table", type=Path, required=True, metavar="OUT")
+    parser.add_argument("--coverage", type=Path, required=True, metavar="OUT")
+    arguments = parser.parse_args()
+    try:
+        runs = read_records(arguments.runs, RunRecord)
+        table, coverage = tabulate(runs)
+        for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
+            with whole_file(path) as temporary:
+                frame.to_parquet(temporary, index=False)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
