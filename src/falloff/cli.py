@@ -1,6 +1,353 @@
-"""The command line, filled by its subcommands."""
+"""The command line: falloff ingest, doctor, compare. Exit codes: 0 well, 1 a user's mistake, 2 usage.
+
+Everything heavy is imported by the command that needs it, so that --help answers at once.
+"""
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from falloff.analysis.comparability import Comparison
+    from falloff.doctor import Finding
+    from falloff.ingest.torchtitan_log import LoggedStep
+    from falloff.records import CollectiveRecord, RunRecord
+    from falloff.spec.hardware import Hardware
+
+DESCRIPTION = "What the next node buys: logs in, records out; what is here; what differs between two runs."
+EXAMPLES = """examples:
+  falloff ingest run.log                     read a log, whatever program wrote it
+  falloff ingest data/external data/raw      walk folders; each file left out is named with its reason
+  falloff ingest run.log --json              the same for a program to read
+  falloff doctor                             what is here, and what is missing for which part
+  falloff compare a.log b.log                which fields differ, and which make a comparison unfair
+  falloff compare 8.log 128.log --axis num_gpus
+"""
+CONVENTION = (
+    "MFU is falloff's: 6 (N - N_embedding) + 12 L h s FLOPs a token, attention over the full square, LM head counted, "
+    "input embedding and recomputation not, over the dense peak of the dtype; its source's own MFU stands beside it."
+)
+HARDWARE = Path("config", "hardware")
+CHECKOUT = Path(__file__).parents[2]
+# More lines than anybody reads on a terminal; --json has them all.
+MOST_LINES = 60
+# What the doctor prints before each finding.
+MARKS = {"ok": "ok", "missing": "MISSING", "differs": "differs", "absent": "none"}
 
 
-def main() -> int:
-    """Return the exit code."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parsed = _parser().parse_args(arguments)
+    command: Callable[[argparse.Namespace], int] = parsed.command
+    try:
+        return command(parsed)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # `falloff ingest ... | head` closes the pipe; what is left in the buffer has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="falloff",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"falloff {version('falloff')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    ingest = _add(commands, "ingest", _ingest, "print the records of logs, whoever wrote them")
+    ingest.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="log, table or folder")
+    doctor = _add(commands, "doctor", _doctor, "say what is here, and what is missing for which part")
+    doctor.add_argument("--root", type=Path, default=Path(), help="the checkout (default: this folder)")
+    compare = _add(commands, "compare", _compare, "say what differs between two runs")
+    for name in ("a", "b"):
+        compare.add_argument(
+            name, metavar=name.upper(), help="log or record file; PATH#RECORD_ID where it holds more than one"
+        )
+    compare.add_argument(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="FIELD",
+        help="a field whose difference is the question, such as num_gpus (may be repeated)",
+    )
+    return parser
+
+
+def _add(commands: Any, name: str, command: Callable[[argparse.Namespace], int], words: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words.capitalize() + ".")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else on standard output")
+    parser.set_defaults(command=command)
+    return parser
+
+
+# ingest
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """What one log, table or folder gave."""
+
+    path: Path
+    kind: str
+    runs: list["RunRecord"]
+    collectives: list["CollectiveRecord"]
+
+
+def _ingest(parsed: argparse.Namespace) -> int:
+    """Print the records of every log under the paths; 1 where nothing could be read."""
+    from falloff.spec.hardware import read_all_hardware
+
+    read: list[_Read] = []
+    left_out: list[dict[str, str]] = []
+    for path in _logs_under(parsed.paths):
+        try:
+            read.append(_read(path))
+        except ValueError as error:
+            left_out.append({"path": str(path), "reason": str(error)})
+            print(f"left out: {_naming(path, error)}", file=sys.stderr)
+    known = read_all_hardware(_hardware_folder())
+    if parsed.json:
+        _print_json({"convention": CONVENTION, "read": [_as_json(item, known) for item in read], "left_out": left_out})
+    else:
+        for item in read:
+            _print_records(item, known)
+        if any(item.runs for item in read):
+            print(CONVENTION)
+    return 0 if read else 1
+
+
+def _hardware_folder() -> Path:
+    """Return where the GPU types are: in the folder falloff is called from, else in its own checkout."""
+    return HARDWARE if HARDWARE.is_dir() else CHECKOUT / HARDWARE
+
+
+def _logs_under(paths: Iterable[Path]) -> Iterator[Path]:
+    """Yield each file of the paths, and folders that are one log or one source; ValueError for a path not there."""
+    whole = ("source.yaml", "events.jsonl", "events.open.jsonl")
+    for path in paths:
+        if not path.exists():
+            raise ValueError(f"{path}: there is no such file or folder")
+        if not path.is_dir() or any((path / name).is_file() for name in whole):
+            yield path
+        else:
+            yield from _logs_under(sorted(child for child in path.iterdir() if not child.name.startswith(".")))
+
+
+def _naming(path: Path, error: ValueError) -> str:
+    return str(error) if str(path) in str(error) else f"{path}: {error}"
+
+
+def _read(path: Path) -> _Read:
+    from falloff.ingest.recognise import read_any
+
+    runs, collectives, kind = read_any(path, _hardware_folder())
+    if not runs and not collectives:
+        raise ValueError(f"{path}: no records in it")
+    return _Read(path=path, kind=kind, runs=runs, collectives=collectives)
+
+
+def _logged_steps(item: _Read, run: "RunRecord") -> list["LoggedStep"]:
+    """Return the steps that a TorchTitan log prints, none for a record from anywhere else."""
+    from falloff.ingest.torchtitan import read_steps
+
+    if item.kind == "records" or run.framework != "torchtitan" or run.provenance != "imported":
+        return []
+    return read_steps(item.path if item.path.is_file() else item.path.parent / run.source_ref)
+
+
+def _print_records(item: _Read, known: Mapping[str, "Hardware"]) -> None:
+    from falloff.report import text
+
+    print(item.path)
+    runs = [dataclasses.asdict(run) for run in item.runs]
+    if runs:
+        print(text.runs_table(runs[:MOST_LINES], known))
+        _print_rest(len(runs))
+    for run in item.runs:
+        steps = _logged_steps(item, run)
+        if steps:
+            print(f"\n  {run.record_id}: its logged steps, each the mean since the line before")
+            print(text.steps_table(steps, dataclasses.asdict(run), known))
+            print(f"  kept: {run.window}")
+            print(f"  its own MFU: {run.reported_convention}")
+    if item.collectives:
+        print(text.collectives_table([dataclasses.asdict(record) for record in item.collectives[:MOST_LINES]]))
+        _print_rest(len(item.collectives))
+    for line in _remarks(item, known):
+        print(f"  {line}")
+    print()
+
+
+def _print_rest(number: int) -> None:
+    if number > MOST_LINES:
+        print(f"  and {number - MOST_LINES:,} more; --json has all {number:,}")
+
+
+def _remarks(item: _Read, known: Mapping[str, "Hardware"]) -> list[str]:
+    """Return what a reader of the table has to know: how runs failed, why there is no MFU, flags."""
+    from falloff.report import text
+
+    remarks: dict[str, list[str]] = {}
+    for run in item.runs:
+        reason = text.why_no_mfu(dataclasses.asdict(run), known)
+        if run.outcome == "ok" and reason:
+            remarks.setdefault(f"no MFU: {reason}", []).append(run.record_id)
+    records: list[RunRecord | CollectiveRecord] = [*item.runs, *item.collectives]
+    for record in records:
+        if record.outcome_reason:
+            remarks.setdefault(f"{record.outcome}: {record.outcome_reason}", []).append(record.record_id)
+        for flag in record.flags or ():
+            remarks.setdefault(flag, []).append(record.record_id)
+    return [
+        f"{words} ({names[0] if len(names) == 1 else f'{len(names):,} records'})" for words, names in remarks.items()
+    ]
+
+
+def _as_json(item: _Read, known: Mapping[str, "Hardware"]) -> dict[str, Any]:
+    """Return the records as they are, and beside each run what is computed from it."""
+    from falloff.analysis.efficiency import mfu, tokens_per_gpu_s
+    from falloff.report import text
+
+    runs = []
+    for run in item.runs:
+        row = dataclasses.asdict(run)
+        steps = [
+            {**dataclasses.asdict(step), "mfu": text.step_mfu(step, row, known)} for step in _logged_steps(item, run)
+        ]
+        computed = {
+            "tokens_per_gpu_s": tokens_per_gpu_s(row),
+            "mfu": mfu(row, known),
+            "no_mfu": text.why_no_mfu(row, known),
+        }
+        runs.append({"record": row, "computed": computed, "steps": steps})
+    collectives = [dataclasses.asdict(record) for record in item.collectives]
+    return {"path": str(item.path), "kind": item.kind, "runs": runs, "collectives": collectives}
+
+
+# doctor
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    """Print what is here; 1 where something is missing that `make figures` needs."""
+    from falloff.doctor import blockers, examine
+
+    findings = examine(parsed.root)
+    missing = blockers(findings)
+    if parsed.json:
+        _print_json({"findings": [dataclasses.asdict(f) for f in findings], "missing": [f.name for f in missing]})
+        return 1 if missing else 0
+    _print_findings(findings)
+    if missing:
+        raise ValueError(f"`make figures` cannot run here, missing: {', '.join(f.name for f in missing)}")
+    print("\nNothing that `make figures` needs is missing.")
     return 0
+
+
+def _print_findings(findings: Sequence["Finding"]) -> None:
+    from falloff.doctor import PARTS
+
+    widest = max(len(finding.name) for finding in findings)
+    for part in PARTS:
+        of_part = [finding for finding in findings if finding.part == part]
+        if of_part:
+            print(f"\n{part}")
+        for finding in of_part:
+            print(f"  {MARKS[finding.state]:<8}{finding.name:<{widest}}  {finding.found}")
+            if finding.advice:
+                print(f"  {'':<8}{'':<{widest}}  -> {finding.advice}")
+
+
+# compare
+
+
+def _compare(parsed: argparse.Namespace) -> int:
+    """Print how two records compare; a difference is a result, so it ends with 0."""
+    from falloff.analysis.comparability import COLLECTIVE_FIELDS, RUN_FIELDS, compare_records
+
+    a, b = _one_record(parsed.a), _one_record(parsed.b)
+    if type(a) is not type(b):
+        raise ValueError(f"{parsed.a} is a {_kind(a)} and {parsed.b} a {_kind(b)}: only like is compared with like")
+    fields = RUN_FIELDS if _kind(a) == "training run" else COLLECTIVE_FIELDS
+    for axis in parsed.axis:
+        if axis not in fields:
+            raise ValueError(f"--axis {axis}: no field of a {_kind(a)}; allowed: {', '.join(fields)}")
+    comparison = compare_records(dataclasses.asdict(a), dataclasses.asdict(b), parsed.axis)
+    if parsed.json:
+        _print_json({**dataclasses.asdict(comparison), "unfair": comparison.unfair})
+    else:
+        _print_comparison(comparison)
+    return 0
+
+
+def _one_record(given: str) -> "RunRecord | CollectiveRecord":
+    """Return the one record that PATH or PATH#RECORD_ID names; ValueError names what is there otherwise."""
+    path, _, record_id = given.partition("#")
+    if not Path(path).exists():
+        raise ValueError(f"{path}: there is no such file or folder")
+    read = _read_record_file(Path(path)) if path.endswith(".parquet") else _read(Path(path))
+    records: list[RunRecord | CollectiveRecord] = [*read.runs, *read.collectives]
+    found = [record for record in records if record.record_id == record_id] if record_id else records
+    if len(found) == 1:
+        return found[0]
+    names = [record.record_id for record in records]
+    some = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+    if not found:
+        raise ValueError(f"{path}: holds no record {record_id!r}; it has: {some}")
+    raise ValueError(f"{path}: holds {len(found):,} records; name one as {path}#RECORD_ID: {some}")
+
+
+def _read_record_file(path: Path) -> _Read:
+    from falloff.records import CollectiveRecord, RunRecord, records_in
+
+    try:
+        return _Read(path=path, kind="records", runs=records_in(path, RunRecord), collectives=[])
+    except ValueError:
+        return _Read(path=path, kind="records", runs=[], collectives=records_in(path, CollectiveRecord))
+
+
+def _kind(record: object) -> str:
+    return "training run" if type(record).__name__ == "RunRecord" else "collective"
+
+
+def _print_comparison(comparison: "Comparison") -> None:
+    from falloff.report.text import comparison_table
+
+    print(f"A  {comparison.a}\nB  {comparison.b}\n")
+    print(comparison_table(comparison))
+    agree, blank = comparison.names("agrees"), comparison.names("not stated")
+    print(f"\nagree ({len(agree)}): {', '.join(agree) or 'none'}")
+    print(f"not stated by one or both ({len(blank)}): {', '.join(blank) or 'none'}")
+    if comparison.ratio is not None:
+        print(f"\nB / A in tokens/s per GPU: {comparison.ratio:.4f}")
+    for line in (*comparison.flags, comparison.sentence):
+        print(line)
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(_plain(value), indent=1, ensure_ascii=False, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it: NaN as null, times as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

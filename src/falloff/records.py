@@ -224,27 +224,39 @@ def write_records(path: Path, records: Sequence[R], kind: type[R]) -> None:
         pq.write_table(table, temporary)
 
 
+def records_in(path: Path, kind: type[R]) -> list[R]:
+    """Return the records of one file as they were written; errors as of read_records."""
+    columns = _read_table(path, kind).to_pylist()
+    return [kind(**{name: _as_tuples(value) for name, value in row.items()}) for row in columns]
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
+
+
 def read_records(paths: Iterable[Path], kind: type[R]) -> pd.DataFrame:
     """Return the records of all files as one frame, a row each, in the order given.
 
     ValueError names a file that cannot be read or holds other columns.
     """
-    schema = _schema(kind)
-    tables = [schema.empty_table()]
-    for path in paths:
-        try:
-            table = pq.read_table(path)
-        except (OSError, pa.ArrowException) as error:
-            raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
-        if table.schema.names != schema.names:
-            raise ValueError(f"{path}: its columns are not those of {kind.__name__}; ingest it again")
-        try:
-            tables.append(table.cast(schema))
-        except pa.ArrowException as error:
-            raise ValueError(
-                f"{path}: its columns are not of {kind.__name__}'s types ({error}); ingest it again"
-            ) from error
+    tables = [_schema(kind).empty_table(), *(_read_table(path, kind) for path in paths)]
     return typing.cast(pd.DataFrame, pa.concat_tables(tables).to_pandas())
+
+
+def _read_table(path: Path, kind: type[Any]) -> pa.Table:
+    schema = _schema(kind)
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
+    if table.schema.names != schema.names:
+        raise ValueError(f"{path}: its columns are not those of {kind.__name__}; ingest it again")
+    try:
+        return table.cast(schema)
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"{path}: its columns are not of {kind.__name__}'s types ({error}); ingest it again"
+        ) from error
 
 
 def _check(record: "RunRecord | CollectiveRecord", positive: tuple[str, ...]) -> None:

@@ -1,0 +1,192 @@
+"""Records as aligned text for people: GiB, percent and thousands by commas; a blank in the record is a dash."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from falloff.analysis.comparability import Comparison, stated
+from falloff.analysis.efficiency import Row, flops_per_token, mean_step_s, mfu, number, tokens_per_gpu_s
+from falloff.ingest.torchtitan_log import LoggedStep
+from falloff.spec.hardware import Hardware
+from falloff.spec.layout import AXES
+from falloff.units import GIB, GIGA, MILLI, TERA, bytes_label
+
+DASH = "-"
+LONGEST_NAME = 48
+
+
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
+    """Return rows under a header in columns as wide as their longest text; a column of numbers stands at the right."""
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    right = [bool(rows) and all(_is_number(text) for text in column[1:]) for column in columns]
+    lines = [
+        "  ".join(
+            text.rjust(width) if at_right else text.ljust(width)
+            for text, width, at_right in zip(row, widths, right, strict=True)
+        )
+        for row in (header, *rows)
+    ]
+    return "\n".join((indent + line).rstrip() for line in lines)
+
+
+def runs_table(runs: Sequence[Row], known: Mapping[str, Hardware]) -> str:
+    """Return one line a training run: what it was, how it ended, its rate, MFU in falloff's convention and its own."""
+    header = (
+        "record",
+        "evidence",
+        "outcome",
+        "network",
+        "GPU",
+        "ranks",
+        "layout",
+        "tokens/s per GPU",
+        "s/step",
+        "MFU",
+        "its own MFU",
+        "GiB",
+        "W",
+    )
+    return aligned(header, [_run_cells(row, known) for row in runs])
+
+
+def collectives_table(collectives: Sequence[Row]) -> str:
+    """Return one line a collective and size: time and bandwidth as its source gives them, and how it ended."""
+    header = ("record", "evidence", "outcome", "collective", "size", "ranks", "ms", "algbw GB/s", "busbw GB/s")
+    return aligned(header, [_collective_cells(row) for row in collectives])
+
+
+def steps_table(steps: Sequence[LoggedStep], run: Row, known: Mapping[str, Hardware]) -> str:
+    """Return one line a logged step of a run, with MFU recomputed in falloff's convention beside the log's own."""
+    header = ("step", "loss", "GiB", "tokens/s per GPU", "TFLOP/s", "MFU", "its own MFU", "remark")
+    return aligned(
+        header,
+        [
+            (
+                str(step.step),
+                _decimals(step.loss, 4),
+                _decimals(_scaled(step.memory_bytes, 1 / GIB), 2),
+                _decimals(step.tokens_per_gpu_s, 0),
+                _decimals(_scaled(step.flops_per_gpu_s, 1 / TERA), 1),
+                _percent(step_mfu(step, run, known)),
+                _percent(step.peak_flops_share),
+                step.event or "",
+            )
+            for step in steps
+        ],
+    )
+
+
+def step_mfu(step: LoggedStep, run: Row, known: Mapping[str, Hardware]) -> float:
+    """Return a logged step's MFU in falloff's convention as a fraction; NaN where the run's own cannot be told."""
+    blank = {"step_s": None, "reported_step_s": None, "tokens_per_step": None}
+    return mfu({**run, **blank, "reported_tokens_per_gpu_s": step.tokens_per_gpu_s}, known)
+
+
+def why_no_mfu(run: Row, known: Mapping[str, Hardware]) -> str | None:
+    """Return why a run has no MFU, None where it has one."""
+    if not math.isnan(mfu(run, known)):
+        return None
+    if run.get("device") == "cpu":
+        return "a CPU has no stated peak"
+    if stated(run.get("gpu_name")) is None and stated(run.get("hardware")) is None:
+        return "its GPU is not stated"
+    if run.get("hardware") not in known:
+        return f"the GPU {run['gpu_name']!r} is unknown to config/hardware"
+    if math.isnan(tokens_per_gpu_s(run)):
+        return "it has no rate"
+    if math.isnan(flops_per_token(run)):
+        return "its network's shape or its sequence length is not stated"
+    dtype = stated(run.get("param_dtype"))
+    return f"{run['hardware']} has no peak for {dtype}" if dtype else "its precision is not stated"
+
+
+def layout_words(row: Row) -> str:
+    """Return the mesh axes above 1 that a record states; a dash where it states none at all."""
+    axes = {axis: number(row, axis) for axis in (*AXES, "ep")}
+    if math.isnan(axes["dp_shard"]) and math.isnan(axes["dp_replicate"]):
+        axes = {"dp": number(row, "dp"), **axes}
+    if all(math.isnan(degree) for degree in axes.values()):
+        return DASH
+    return " ".join(f"{axis} {degree:.0f}" for axis, degree in axes.items() if degree > 1) or "one rank"
+
+
+def comparison_table(comparison: Comparison) -> str:
+    """Return one line a field that differs, those that make the comparison unfair first, with what it does."""
+    differing = [field for field in comparison.fields if field.verdict == "differs"]
+    rows = [
+        ("unfair" if field.matters else "", field.field, _text(field.a), _text(field.b), field.why)
+        for field in sorted(differing, key=lambda field: not field.matters)
+    ]
+    return aligned(("", "field", "A", "B", "because"), rows, indent="") if rows else "nothing that is stated differs"
+
+
+def _run_cells(row: Row, known: Mapping[str, Hardware]) -> tuple[str, ...]:
+    return (
+        _short(row["record_id"]),
+        row["provenance"],
+        row["outcome"],
+        _text(row["network"]),
+        _text(stated(row["hardware"]) or stated(row["gpu_name"]) or row["device"]),
+        _decimals(number(row, "num_gpus"), 0),
+        layout_words(row),
+        _significant(tokens_per_gpu_s(row)),
+        _significant(mean_step_s(row)),
+        _percent(mfu(row, known)),
+        _percent(number(row, "reported_mfu")),
+        _decimals(_scaled(number(row, "memory_bytes"), 1 / GIB), 1),
+        _decimals(number(row, "draw_w"), 0),
+    )
+
+
+def _collective_cells(row: Row) -> tuple[str, ...]:
+    times = row["times_s"]
+    known = times is not None and np.ndim(times) > 0 and len(times) > 0
+    return (
+        _short(row["record_id"]),
+        row["provenance"],
+        row["outcome"],
+        row["collective"],
+        bytes_label(row["message_bytes"]),
+        _decimals(number(row, "num_ranks"), 0),
+        _as_given(float(np.mean(times)) / MILLI if known else math.nan),
+        _as_given(number(row, "reported_algbw_bytes_s") / GIGA),
+        _as_given(number(row, "reported_busbw_bytes_s") / GIGA),
+    )
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"…{name[1 - LONGEST_NAME :]}"
+
+
+def _text(value: Any) -> str:
+    return DASH if stated(value) is None else str(value)
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor
+
+
+def _decimals(value: float | None, decimals: int) -> str:
+    return DASH if value is None or math.isnan(value) else f"{value:,.{decimals}f}"
+
+
+def _significant(value: float, digits: int = 4) -> str:
+    if not math.isfinite(value) or value == 0:
+        return DASH if not math.isfinite(value) else "0"
+    return f"{value:,.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def _as_given(value: float) -> str:
+    """Return a number without zeros that its source did not print."""
+    return DASH if not math.isfinite(value) else f"{value:.6g}"
+
+
+def _percent(value: float | None) -> str:
+    return DASH if value is None or math.isnan(value) else f"{value:.2%}".replace("%", " %")
+
+
+def _is_number(text: str) -> bool:
+    return text == DASH or text.removesuffix(" %").replace(",", "").replace(".", "").lstrip("-").isdigit()
