@@ -7,7 +7,7 @@ import numpy as np
 from falloff.analysis.efficiency import Row, number
 
 # github.com/NVIDIA/nccl-tests doc/PERFORMANCE.md: bytes that cross a rank's link over the message's size
-_BUS_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+_RING_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 
 
 def mean_time_s(row: Row) -> float:
@@ -17,11 +17,17 @@ def mean_time_s(row: Row) -> float:
 
 
 def bus_bandwidth_bytes_s(row: Row) -> float:
-    """Return the bus bandwidth in bytes/s: message over time, times 2(n-1)/n for AllReduce, (n-1)/n for the others.
+    """Return the bus bandwidth in bytes/s: message over time, times bus_factor.
 
     From the iterations where a record has them, else the one that its source states; NaN where neither is there.
     """
-    collective, ranks = row.get("collective"), number(row, "num_ranks")
-    factor = _BUS_FACTORS[collective] * (ranks - 1) / ranks if collective in _BUS_FACTORS else math.nan
+    factor = bus_factor(str(row.get("collective")), number(row, "num_ranks"))
     from_times = number(row, "message_bytes") / mean_time_s(row) * factor
     return number(row, "reported_busbw_bytes_s") if math.isnan(from_times) else from_times
+
+
+def bus_factor(collective: str, ranks: float) -> float:
+    """Return 2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AllToAll, 1 for SendRecv, else NaN."""
+    if collective == "send_recv":
+        return 1.0
+    return _RING_FACTORS.get(collective, math.nan) * (ranks - 1) / ranks

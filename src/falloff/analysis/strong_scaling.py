@@ -142,7 +142,8 @@ def _rows_of_network(network: str, cells: Iterable[Row]) -> Iterator[dict[str, A
 
 def _shared(cell: Row, base: Row | None) -> dict[str, Any]:
     """Return what a point says beside its y."""
-    wanted = [name for name in (*points.COLUMNS, *_MORE) if name in cell]
+    # a note on each of a thousand points would be most of the figure's CSV; the record has it
+    wanted = [name for name in (*points.COLUMNS, *_MORE) if name in cell and name != "note"]
     sharding = cell["sharding"] if isinstance(cell["sharding"], str) else "sharding not stated"
     return {
         **{name: cell[name] for name in wanted},
