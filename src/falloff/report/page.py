@@ -9,7 +9,7 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ LACKING = {
     "stale": "has a log of other settings",
     "missing": "has no log and no published number",
 }
+COVERAGE_COLUMNS = ("figure", "cell", "status", "reason", "n")
 # A grid of thousands of cells is told by its reasons; the cells one by one stand in the coverage table.
 MOST_ROWS = 40
 MOST_NAMES = 6
@@ -77,10 +78,21 @@ def read_entries(figures: Sequence[Path], coverage: Iterable[Path], external: Pa
 
     `external` is the folder of others' logs and tables. ValueError names a file that cannot be read.
     """
-    frames = [_read(path, pd.read_parquet) for path in coverage]
-    rows = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame({"figure": []})
+    rows = read_coverage(coverage)
     homes = _homes(external)
     return [_read_entry(path, rows, homes) for path in figures]
+
+
+def read_coverage(paths: Iterable[Path]) -> pd.DataFrame:
+    """Return the coverage tables as one frame; ValueError names one that cannot be read or lacks a column."""
+    frames = [pd.DataFrame(columns=list(COVERAGE_COLUMNS))]
+    for path in paths:
+        frame = _read(path, pd.read_parquet)
+        missing = [name for name in COVERAGE_COLUMNS if name not in frame.columns]
+        if missing:
+            raise ValueError(f"{path}: not a coverage table, it has no column {', '.join(missing)}")
+        frames.append(frame[list(COVERAGE_COLUMNS)].astype({"reason": object, "cell": object}))
+    return pd.concat(frames[1:] or frames, ignore_index=True)
 
 
 def page_html(entries: Sequence[Entry], page: Path) -> str:
@@ -125,12 +137,11 @@ def _names(cells: Iterable[str], most: int) -> str:
     return "; ".join(names[:most]) + rest
 
 
-def _read(path: Path, reader: object) -> pd.DataFrame:
+def _read(path: Path, reader: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
     try:
-        frame: pd.DataFrame = reader(path)  # type: ignore[operator]
-    except (OSError, ValueError) as error:
+        return reader(path)
+    except (OSError, ValueError) as error:  # pyarrow's and pandas's own errors are of these kinds
         raise ValueError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
-    return frame
 
 
 def _read_entry(path: Path, coverage: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Entry:

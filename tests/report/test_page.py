@@ -1,0 +1,259 @@
+"""The page: whole, linked, legible, and the same bytes twice."""
+
+import json
+import re
+import shutil
+import struct
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from falloff.analysis.coverage import CoverageRow, coverage_frame
+from falloff.report import page
+
+TABLE = """panel,series,x,y,provenance,source,source_ref
+a,s,8,1.5,published,ultrascale-playbook,a page
+a,s,16,2.5,published,ultrascale-playbook,a page
+a,s,1,3,imported,two H200s,h200/compile.log
+a,s,2,4,measured,falloff bench,data/raw/laptop/llama/1/events.jsonl
+"""
+SOURCES_YAML = "ultrascale-playbook: {address: somewhere, licence: Apache-2.0, counts: tokens}\n"
+
+
+def png(width: int, height: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", b"") + chunk(b"IEND", b"")
+
+
+def write(path: Path, content: str | bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder laid out as the repository is, with one figure."""
+    monkeypatch.chdir(tmp_path)
+    about = {
+        "title": "What the next node adds",
+        "caption": "Points: 1 measured, 1 imported, 2 published, 0 predicted. Tokens & seconds <fixed batch>.",
+        "alt": 'A line below the "ideal" one.',
+        "counts": {"measured": 1, "imported": 1, "published": 2, "predicted": 0},
+    }
+    write(Path("figures/strong_scaling.json"), json.dumps(about))
+    write(Path("figures/strong_scaling.csv"), TABLE)
+    write(Path("figures/strong_scaling.png"), png(1680, 720))
+    for name in ("figures/strong_scaling.pdf", "notebooks/strong_scaling.ipynb", "README.md", "docs/methods.md"):
+        write(Path(name), "there")
+    for name in ("data/external/table/SOURCE.md", "data/external/h200/SOURCE.md", "data/raw/laptop/llama/1/x"):
+        write(Path(name), "there")
+    write(Path("data/external/table/sources.yaml"), SOURCES_YAML)
+    write(Path("data/external/table/source.yaml"), "title: a table of many\n")
+    write(Path("data/external/h200/source.yaml"), "title: two H200s\nlicence: CC-BY-4.0\n")
+    return tmp_path
+
+
+def render(rows: list[CoverageRow] | None = None) -> str:
+    given = rows or [CoverageRow(figure="strong_scaling", cell="1B, 8 GPUs", status="published", n=2)]
+    coverage_frame(given).to_parquet("coverage.parquet")
+    entries = page.read_entries(
+        [Path("figures/strong_scaling.json")], [Path("coverage.parquet")], Path("data/external")
+    )
+    return page.page_html(entries, Path("figures/index.html"))
+
+
+class Elements(HTMLParser):
+    """Every start tag with its attributes, and whether tags close in order."""
+
+    VOID = frozenset({"meta", "img", "br", "link", "hr"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, Any]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def of(self, tag: str) -> list[dict[str, Any]]:
+        return [attributes for name, attributes in self.found if name == tag]
+
+
+def test_every_tag_is_closed_and_every_id_is_there_once(root: Path) -> None:
+    elements = Elements(render())
+    assert elements.open == []
+    ids = [attributes["id"] for _, attributes in elements.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for attributes in elements.of("a"):
+        if attributes["href"].startswith("#"):
+            assert attributes["href"][1:] in ids
+
+
+def test_every_link_leads_to_a_file_and_none_to_a_network(root: Path) -> None:
+    elements = Elements(render())
+    targets = [a["href"] for a in elements.of("a")] + [i["src"] for i in elements.of("img")]
+    for target in targets:
+        assert "//" not in target
+        assert target.startswith("#") or (Path("figures") / target).exists(), target
+
+
+def test_the_page_runs_no_script_and_loads_nothing(root: Path) -> None:
+    text = render()
+    assert Elements(text).of("script") == []
+    assert Elements(text).of("link") == []
+    assert "http" not in text
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_a_figure_has_its_files_its_notebook_and_its_sources(root: Path) -> None:
+    targets = {a["href"] for a in Elements(render()).of("a")}
+    assert {
+        "strong_scaling.pdf",
+        "strong_scaling.csv",
+        "../notebooks/strong_scaling.ipynb",
+        "../data/external/table/SOURCE.md",
+        "../data/external/h200/SOURCE.md",
+        "../data/raw/laptop",
+    } <= targets
+
+
+def test_the_sources_state_points_and_licence(root: Path) -> None:
+    text = render()
+    assert "ultrascale-playbook, 2 points published" in text
+    assert "licence: Apache-2.0" in text
+    assert "licence: CC-BY-4.0" in text
+
+
+def test_an_image_has_its_alternative_and_its_size(root: Path) -> None:
+    (image,) = Elements(render()).of("img")
+    assert image["alt"] == 'A line below the "ideal" one.'
+    assert int(image["width"]) / int(image["height"]) == pytest.approx(1680 / 720, rel=0.01)
+
+
+def test_text_of_a_figure_is_escaped_and_its_counts_are_said_once(root: Path) -> None:
+    text = render()
+    assert "Tokens &amp; seconds &lt;fixed batch&gt;." in text
+    assert "Points: 1 measured" not in text
+    assert "2 published" in text
+    assert "none predicted" in text
+
+
+def test_the_head_counts_the_points_of_each_kind(root: Path) -> None:
+    head = render().partition("<nav")[0]
+    assert "1 figure " in head
+    for words in ("1 measured", "1 imported", "2 published", "none predicted"):
+        assert f"<strong>{words}</strong>" in head
+
+
+def test_the_same_input_gives_the_same_bytes_and_no_date(root: Path) -> None:
+    first = render()
+    assert first == render()
+    assert not re.search(r"20\d\d-\d\d", first)
+
+
+def test_a_whole_grid_is_said_to_be_whole(root: Path) -> None:
+    text = render()
+    assert "Every cell of its grid has a number." in text
+    assert "<table>" not in text
+
+
+def test_cells_without_a_number_are_counted_and_listed_with_their_reasons(root: Path) -> None:
+    text = render(
+        [
+            CoverageRow(figure="strong_scaling", cell="80B, 8 GPUs", status="missing", reason="no count", n=2),
+            CoverageRow(figure="strong_scaling", cell="8B, tp 3", status="refused", reason="heads <8>", n=0),
+            CoverageRow(figure="strong_scaling", cell="1B, 8 GPUs", status="failed", reason="oom: rank 0"),
+            CoverageRow(figure="strong_scaling", cell="1B, 16 GPUs", status="stale", reason=None),
+            CoverageRow(figure="another", cell="not of this one", status="failed", reason="crash"),
+        ]
+    )
+    assert "<summary>Not shown: 1 failed, 1 refused, 1 stale, 2 missing</summary>" in text
+    assert "<td>heads &lt;8&gt;</td>" in text
+    assert "<td>no reason is stated</td>" in text
+    assert "not of this one" not in text
+
+
+def test_thousands_of_cells_are_told_by_their_reasons(root: Path) -> None:
+    rows = [
+        CoverageRow(figure="strong_scaling", cell=f"cell {number}", status="failed", reason=f"reason {number % 2}")
+        for number in range(1519)
+    ]
+    text = render(rows)
+    assert "Not shown: 1,519 failed" in text
+    assert text.count("<tr><td>") == 2
+    assert "cell 0; cell 2; cell 4; cell 6; cell 8; cell 10; and 754 more" in text
+
+
+def luminance(color: str) -> float:
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("text", ["ink", "soft", "link"])
+def test_text_has_the_contrast_of_wcag_aa_in_both_schemes(root: Path, scheme: int, text: str) -> None:
+    schemes = re.findall(r":root \{([^}]*)\}", render())
+    colors = dict(re.findall(r"--(\w+): (#\w{6})", schemes[scheme]))
+    low, high = sorted((luminance(colors[text]), luminance(colors["ground"])))
+    assert (high + 0.05) / (low + 0.05) >= 4.5
+
+
+def test_figures_stand_on_white_in_both_schemes(root: Path) -> None:
+    assert re.findall(r"--card: (#\w{6})", render()) == ["#ffffff", "#ffffff"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("figures/strong_scaling.json", b"{", r"strong_scaling.json: not what save_figure writes"),
+        ("figures/strong_scaling.json", b"{}", r"strong_scaling.json: not what save_figure writes"),
+        ("figures/strong_scaling.png", b"GIF89a", r"strong_scaling.png: not a PNG file"),
+        ("figures/strong_scaling.csv", b"", r"strong_scaling.csv: cannot be read"),
+    ],
+)
+def test_a_broken_file_of_a_figure_is_a_sentence(root: Path, name: str, content: bytes, sentence: str) -> None:
+    Path(name).write_bytes(content)
+    with pytest.raises(ValueError, match=sentence):
+        render()
+
+
+@pytest.mark.parametrize("name", ["figures/strong_scaling.json", "figures/strong_scaling.png"])
+def test_a_file_of_a_figure_that_is_not_there_is_a_sentence(root: Path, name: str) -> None:
+    Path(name).unlink()
+    with pytest.raises(ValueError, match=Path(name).name):
+        render()
+
+
+def test_a_table_that_is_no_coverage_is_a_sentence(root: Path) -> None:
+    pd.DataFrame({"figure": ["a"]}).to_parquet("other.parquet")
+    with pytest.raises(ValueError, match=r"other.parquet: not a coverage table, it has no column cell, status"):
+        page.read_coverage([Path("other.parquet")])
+    Path("bad.parquet").write_bytes(b"no parquet")
+    with pytest.raises(ValueError, match=r"bad.parquet: cannot be read"):
+        page.read_coverage([Path("bad.parquet")])
+
+
+def test_a_figure_without_coverage_still_has_its_place(root: Path) -> None:
+    entries = page.read_entries([Path("figures/strong_scaling.json")], [], Path("data/external"))
+    assert "What the next node adds" in page.page_html(entries, Path("figures/index.html"))
+
+
+def test_a_source_without_a_folder_is_named_without_a_link(root: Path) -> None:
+    shutil.rmtree("data/external/table")
+    text = render()
+    assert "<li>ultrascale-playbook, 2 points published</li>" in text

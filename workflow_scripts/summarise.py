@@ -1,0 +1,31 @@
+"""Say what `make figures` made, what each grid lacks and why, and how long it took."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from falloff.report.page import read_coverage
+from falloff.report.summary import summary
+
+
+def main() -> None:
+    """Parse arguments, look at what is there, print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--started-s", required=True, type=float, help="when make began, in unix seconds")
+    parser.add_argument("--figures", type=Path, default=Path("figures"))
+    parser.add_argument("--notebooks", type=Path, default=Path("notebooks"), help="one of these is one figure")
+    parser.add_argument("--tables", type=Path, default=Path("results/tables"))
+    arguments = parser.parse_args()
+
+    names = sorted(path.stem for path in arguments.notebooks.glob("*.ipynb"))
+    tables = {name: arguments.tables / f"{name}.coverage.parquet" for name in names}
+    coverage = {name: read_coverage([path]) for name, path in tables.items() if path.is_file()}
+    print(summary(arguments.figures, names, coverage, time.time() - arguments.started_s))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except ValueError as error:
+        sys.exit(f"error: {error}")
