@@ -7,6 +7,7 @@ licence, and what its numbers count. Blank means "not stated" and stays None.
 import csv
 import io
 import logging
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -353,12 +354,19 @@ def _source_of(key: str, sources: Mapping[str, Source]) -> Source:
 
 def _read_rows(path: Path, header: str, read: Callable[[Row], R]) -> list[R]:
     """Return what `read` makes of each row; its ValueError comes back with file and line in front."""
-    records = []
+    records: list[R] = []
+    lines: dict[str, int] = {}
     for line, row in _csv_rows(path, header):
+        cell = row.get("cell_id", row["row_id"])
+        if cell in lines:
+            raise ValueError(f"{path}: line {line}: cell {cell!r} is stated twice, first in line {lines[cell]}")
+        lines[cell] = line
         try:
             records.append(read(row))
         except ValueError as error:
             raise ValueError(f"{path}: line {line}: {error}") from error
+    if not records:
+        raise ValueError(f"{path}: a table with at least one row is needed, found none")
     return records
 
 
@@ -394,9 +402,12 @@ def _number(row: Row, name: str) -> float | None:
     if not row[name]:
         return None
     try:
-        return float(row[name])
-    except ValueError as error:
-        raise ValueError(f"{name}: a number or a blank is needed, found {row[name]!r}") from error
+        value = float(row[name])
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name}: a number from 0 on or a blank is needed, found {row[name]!r}")
+    return value
 
 
 def _scaled(row: Row, name: str, unit: float) -> float | None:
