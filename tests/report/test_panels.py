@@ -92,7 +92,8 @@ def test_points_without_an_interval_get_none():
 def test_direct_labels_do_not_overlap():
     fig = drawn(frame())
     fig.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in fig.axes[0].texts if text.get_text() in ("one", "two")]
+    # Text's own extent: an annotation's has its leader too
+    boxes = [Text.get_window_extent(text) for text in fig.axes[0].texts if text.get_text() in ("one", "two")]
     assert boxes[0].y1 <= boxes[1].y0 or boxes[1].y1 <= boxes[0].y0
 
 
@@ -108,6 +109,37 @@ def test_dodged_boxes_keep_their_order_and_do_not_overlap(boxes):
 
 def test_boxes_that_do_not_touch_stay_where_they_want_to_be():
     assert panels.dodge([0.0, 50.0, 20.0], [10.0, 10.0, 10.0]) == [0.0, 50.0, 20.0]
+
+
+def test_dodged_boxes_stay_within_their_bounds():
+    places = panels.dodge([0.0, 1.0, 99.0, 100.0], [10.0] * 4, low=0.0, high=100.0)
+    assert places == [5.0, 15.0, 85.0, 95.0]
+
+
+def test_labels_in_the_margin_stand_beside_the_panel():
+    fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    ax = axes[0, 0]
+    ax.set(xlim=(0, 10), ylim=(0, 1))
+    panels.direct_labels(ax, [panels.Label(x=x, y=0.5, text=f"{x}") for x in (2, 6)], in_margin=True)
+    fig.draw_without_rendering()
+    boxes = [Text.get_window_extent(text) for text in ax.texts]
+    assert all(box.x0 >= ax.get_window_extent().x1 for box in boxes)
+
+
+def test_a_line_breaks_where_x_grows_too_fast():
+    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    published = {"provenance": "published", "source": "one", "y_low": None, "y_high": None}
+    table = frame(series="a", x=[1.0, 2.0, 8.0, 16.0], **published)
+    panels.series(axes[0, 0], table, color=style.NAVY, widest_gap=2.1)
+    (line,) = axes[0, 0].lines
+    assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False, False]
+
+
+def test_a_matrix_has_a_sign_for_each_verdict():
+    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    verdicts = pd.DataFrame({"driver": ["differs", "not stated"], "seq": ["agrees", "agrees"]}, index=["a", "b"])
+    panels.verdict_matrix(axes[0, 0], verdicts)
+    assert [text.get_text() for text in axes[0, 0].texts] == ["≠", "=", "?", "="]
 
 
 def test_the_same_input_saves_the_same_bytes(tmp_path):

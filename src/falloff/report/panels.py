@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Annotation
 
@@ -22,6 +22,7 @@ from falloff.report import style
 
 POINTS_PER_INCH = 72.0
 LETTERS = "abcdefghijkl"
+BIG_SIGN_PT = 7.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +65,20 @@ def title(ax: Axes, letter: str, words: str) -> None:
 
 
 def series(
-    ax: Axes, rows: pd.DataFrame, *, color: str, marker: str | None = None, join: bool = True, size: float = 1.0
+    ax: Axes,
+    rows: pd.DataFrame,
+    *,
+    color: str,
+    marker: str | None = None,
+    join: bool = True,
+    size: float = 1.0,
+    widest_gap: float = math.inf,
 ) -> None:
     """Draw the points of one series with their intervals, marked by provenance.
 
     `rows` has x, y, y_low, y_high, provenance and source. A line joins only points of one provenance and one
-    source. `marker` replaces the marker of published points alone. Predictions are a dashed line in a hatched band.
+    source whose x are at most a factor of `widest_gap` apart. `marker` replaces the marker of published points
+    alone. Predictions are a dashed line in a hatched band.
     """
     for (provenance, _source), group in rows.groupby(["provenance", "source"], sort=True, dropna=False):
         points = group.dropna(subset=["x", "y"]).sort_values("x", kind="stable")
@@ -78,9 +87,10 @@ def series(
             _prediction(ax, points, color)
             continue
         _intervals(ax, points, color)
+        whole = _broken_at_gaps(points, widest_gap)
         ax.plot(
-            points["x"],
-            points["y"],
+            whole["x"],
+            whole["y"],
             linestyle=mark.line if join else "none",
             color=color,
             marker=marker if marker and provenance == "published" else mark.marker,
@@ -89,6 +99,14 @@ def series(
             markeredgecolor=color,
             zorder=3,
         )
+
+
+def _broken_at_gaps(points: pd.DataFrame, widest_gap: float) -> pd.DataFrame:
+    """Return x and y with a blank row wherever x grows by more than the factor, so that a line ends there."""
+    places = points[["x", "y"]].reset_index(drop=True)
+    after = places.index[places["x"] > places["x"].shift() * widest_gap]
+    blanks = pd.DataFrame({"x": np.nan, "y": np.nan}, index=after - 0.5)
+    return pd.concat([places, blanks]).sort_index() if len(blanks) else places
 
 
 def _intervals(ax: Axes, points: pd.DataFrame, color: str) -> None:
@@ -150,31 +168,44 @@ def ideal_line(ax: Axes, xs: Sequence[float], *, x0: float, y0: float, below: bo
     )
 
 
-def direct_labels(ax: Axes, labels: Sequence[Label], *, dx_pt: float = 5.0, fontsize: float = style.LABEL_PT) -> None:
-    """Write each label to the right of its point, moved up or down so that no two overlap.
+def direct_labels(
+    ax: Axes,
+    labels: Sequence[Label],
+    *,
+    dx_pt: float = 5.0,
+    fontsize: float = style.LABEL_PT,
+    in_margin: bool = False,
+) -> None:
+    """Write each label to the right of its point, moved up or down so that no two overlap and none leaves the panel.
 
-    Call once limits are set: the places are computed on the laid-out figure. A label moved away from its point
-    gets a thin leader.
+    Call once limits are set: the places are computed on the laid-out figure. `in_margin` puts all of them beside
+    the panel. A label moved away from its point gets a thin leader.
     """
     if not labels:
         return
-    notes = [_label(ax, label, dx_pt, fontsize) for label in labels]
+    notes = [_label(ax, label, fontsize) for label in labels]
     figure = ax.get_figure(root=True)
     assert figure is not None
     for _ in range(2):  # labels take room, which moves the axes, which moves the labels
         figure.draw_without_rendering()
-        wanted = [float(ax.transData.transform((label.x, label.y))[1]) for label in labels]
         scale = figure.dpi / POINTS_PER_INCH
+        at = np.array([ax.transData.transform((label.x, label.y)) for label in labels])
         heights = [(note.get_text().count("\n") + 1) * fontsize * 1.18 * scale for note in notes]
-        for note, want, place in zip(notes, wanted, dodge(wanted, heights), strict=True):
-            note.set_position((dx_pt, (place - want) / scale))
+        box = ax.get_window_extent()
+        places = dodge([float(y) for y in at[:, 1]], heights, low=box.y0, high=box.y1)
+        for note, (x, y), place in zip(notes, at, places, strict=True):
+            away = (box.x1 - x) / scale if in_margin else 0.0
+            note.set_position((away + dx_pt, (place - y) / scale))
+            moved = away > 2 * dx_pt or abs(place - y) > 0.7 * fontsize * scale
+            assert note.arrow_patch is not None
+            note.arrow_patch.set_visible(moved)
 
 
-def _label(ax: Axes, label: Label, dx_pt: float, fontsize: float) -> Annotation:
+def _label(ax: Axes, label: Label, fontsize: float) -> Annotation:
     return ax.annotate(
         label.text,
         (label.x, label.y),
-        xytext=(dx_pt, 0),
+        xytext=(0, 0),
         textcoords="offset points",
         ha="left",
         va="center",
@@ -182,16 +213,26 @@ def _label(ax: Axes, label: Label, dx_pt: float, fontsize: float) -> Annotation:
         color=label.color,
         linespacing=1.05,
         annotation_clip=False,
-        arrowprops={"arrowstyle": "-", "color": label.color, "linewidth": 0.4, "shrinkA": 0.5, "shrinkB": 2.5},
+        arrowprops={
+            "arrowstyle": "-",
+            "color": label.color,
+            "linewidth": 0.4,
+            "shrinkA": 0.0,
+            "shrinkB": 2.5,
+            "relpos": (0.0, 0.5),
+        },
         path_effects=[withStroke(linewidth=1.8, foreground="white")],  # legible over a line
         zorder=4,
     )
 
 
-def dodge(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
+def dodge(
+    wanted: Sequence[float], heights: Sequence[float], *, low: float = -math.inf, high: float = math.inf
+) -> list[float]:
     """Return centres for boxes of the given heights that do not overlap, as near the wanted ones as they can be.
 
-    Boxes keep their order; those that touch move as a block about the mean of what its members want.
+    Boxes keep their order; those that touch move as a block about the mean of what its members want. All stay
+    between `low` and `high`, or above `low` alone where they are too many for that.
     """
     order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
     blocks: list[list[int]] = []
@@ -206,7 +247,20 @@ def dodge(wanted: Sequence[float], heights: Sequence[float]) -> list[float]:
         for index in block:
             places[index] = edge + heights[index] / 2
             edge += heights[index]
-    return places
+    return _kept_within(places, heights, order, low, high)
+
+
+def _kept_within(
+    places: Sequence[float], heights: Sequence[float], order: Sequence[int], low: float, high: float
+) -> list[float]:
+    kept, ceiling, floor = list(places), high, low
+    for index in reversed(order):
+        kept[index] = min(kept[index], ceiling - heights[index] / 2)
+        ceiling = kept[index] - heights[index] / 2
+    for index in order:
+        kept[index] = max(kept[index], floor + heights[index] / 2)
+        floor = kept[index] + heights[index] / 2
+    return kept
 
 
 def _bottom(block: Sequence[int], wanted: Sequence[float], heights: Sequence[float]) -> float:
@@ -313,30 +367,62 @@ def degree_table(ax: Axes, xs: Sequence[float], rows: Mapping[str, Sequence[str]
             ax.text(x, place, text, ha="center", va="center", fontsize=style.NOTE_PT, color=style.INK)
 
 
-def provenance_legend(fig: Figure, table: pd.DataFrame, *, extra: Sequence[Line2D | Patch] = ()) -> None:
-    """Say below the figure how measured, imported, published and predicted are drawn, those that are in `table`."""
+def verdict_matrix(ax: Axes, verdicts: pd.DataFrame) -> None:
+    """Draw a matrix of signs, rows by index and columns by name: differs, agrees, not stated. Columns are upright."""
+    signs = {"differs": ("≠", style.VERMILLION, "bold"), "agrees": ("=", style.GREY, "normal")}
+    for place, (_, row) in enumerate(verdicts.iterrows()):
+        for column, verdict in enumerate(row):
+            sign, color, weight = signs.get(str(verdict), ("?", style.INK, "bold"))
+            if sign == "?":
+                ax.add_patch(Rectangle((column - 0.5, place - 0.5), 1, 1, color=style.SHADE, linewidth=0, zorder=0.5))
+            ax.text(column, place, sign, ha="center", va="center", fontsize=BIG_SIGN_PT, color=color, fontweight=weight)
+    ax.set_xlim(-0.5, len(verdicts.columns) - 0.5)
+    ax.set_ylim(len(verdicts) - 0.5, -0.5)
+    ax.set_yticks(range(len(verdicts)), list(verdicts.index))
+    ax.set_xticks(range(len(verdicts.columns)), list(verdicts.columns), rotation=90)
+    ax.tick_params(length=0)
+    ax.grid(visible=False)
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+
+
+def provenance_legend(
+    fig: Figure,
+    table: pd.DataFrame,
+    *,
+    published: Mapping[str, str] | None = None,
+    extra: Sequence[Line2D | Patch] = (),
+) -> None:
+    """Say below the figure how measured, imported, published and predicted are drawn, those that are in `table`.
+
+    `published` gives each published source its own open marker, by the words for the legend.
+    """
     handles: list[Line2D | Patch] = []
     for provenance in style.PROVENANCES:
         if provenance not in set(table["provenance"]):
             continue
-        mark = style.MARKS[provenance]
         if provenance == "predicted":
             handles.append(Patch(facecolor="none", edgecolor=style.INK, hatch="////", linestyle="--", label=provenance))
-            continue
-        handles.append(
-            Line2D(
-                [],
-                [],
-                linestyle="none",
-                marker=mark.marker,
-                markersize=mark.size_pt,
-                markerfacecolor=style.INK if mark.filled else "white",
-                markeredgecolor=style.INK,
-                label=provenance,
-            )
-        )
+        elif provenance == "published" and published:
+            handles.extend(_mark_handle(provenance, words, marker) for words, marker in published.items())
+        else:
+            handles.append(_mark_handle(provenance, provenance, style.MARKS[provenance].marker))
     handles.extend(extra)
     fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def _mark_handle(provenance: str, words: str, marker: str) -> Line2D:
+    mark = style.MARKS[provenance]
+    return Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker=marker,
+        markersize=mark.size_pt,
+        markerfacecolor=style.INK if mark.filled else "white",
+        markeredgecolor=style.INK,
+        label=words,
+    )
 
 
 def counts_by_provenance(table: pd.DataFrame) -> dict[str, int]:

@@ -131,8 +131,8 @@ def apply() -> None:
 
 def ramp(num_colors: int) -> list[str]:
     """Return colours for an ordered series, light to dark, that part in grey and are legible on white."""
-    # matplotlib's viridis from its middle down: above it, contrast on white is less than 3:1
-    return [mpl.colors.to_hex(mpl.colormaps["viridis"](value)) for value in np.linspace(0.56, 0.0, num_colors)]
+    # matplotlib's inferno from its middle down: above it, contrast on white is less than 3:1
+    return [mpl.colors.to_hex(mpl.colormaps["inferno"](value)) for value in np.linspace(0.66, 0.05, num_colors)]
 
 
 def number_label(value: float, digits: int = 3) -> str:
