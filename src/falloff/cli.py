@@ -120,6 +120,8 @@ def _ingest(parsed: argparse.Namespace) -> int:
         except ValueError as error:
             left_out.append({"path": str(path), "reason": str(error)})
             print(f"left out: {_naming(path, error)}", file=sys.stderr)
+    if not read and not left_out:
+        raise ValueError(f"no file is in {', '.join(map(str, parsed.paths))}")
     known = read_all_hardware(_hardware_folder())
     if parsed.json:
         _print_json({"convention": CONVENTION, "read": [_as_json(item, known) for item in read], "left_out": left_out})

@@ -1,0 +1,247 @@
+"""The command line on logs that ship: what it prints, what it refuses, how it ends."""
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falloff import cli
+from falloff.records import RunRecord, read_records, records_in, write_records
+
+ROOT = Path(__file__).parents[1]
+H200 = ROOT / "data" / "external" / "torchtitan-h200x2"
+COMPILED, EAGER = H200 / "compile_bs2.log", H200 / "eager_bs2.log"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    code, out, _ = run(capsys, *arguments, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def test_a_torchtitan_log_gives_the_values_in_the_log(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "ingest", COMPILED)
+    assert (code, err) == (0, "")
+    tenth = next(line for line in out.splitlines() if line.split()[:1] == ["10"])
+    assert tenth.split() == ["10", "4.4363", "98.60", "9,445", "547.0", "55.29", "%", "55.31", "%"]
+
+
+def test_mfu_is_recomputed_and_its_convention_stands_beside_the_logs_own(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "ingest", COMPILED)[1]
+    assert "MFU is falloff's: 6 (N - N_embedding) + 12 L h s FLOPs a token, attention over the full square" in out
+    assert "its own MFU: TorchTitan: 6 (N - N_embedding) + 12 L h s FLOPs a token over 989 TFLOP/s" in out
+    assert "left out: 1 (the first step)" in out
+
+
+def test_json_is_the_record_with_what_is_computed_from_it(capsys: pytest.CaptureFixture[str]) -> None:
+    (item,) = run_json(capsys, "ingest", COMPILED)["read"]
+    (run_read,) = item["runs"]
+    assert item["kind"] == "torchtitan"
+    assert run_read["record"]["params"] == 8_030_261_248
+    assert run_read["record"]["draw_w"] is None
+    assert run_read["computed"]["mfu"] == pytest.approx(0.5536, abs=2e-4)
+    step = next(step for step in run_read["steps"] if step["step"] == 10)
+    assert step["tokens_per_gpu_s"] == 9445
+    assert step["mfu"] == pytest.approx(9445 * 5.791e10 / 989.4e12, rel=1e-3)
+
+
+def test_a_folder_of_a_source_is_read_whole_with_power_and_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    (item,) = run_json(capsys, "ingest", H200)["read"]
+    assert len(item["runs"]) == 2
+    assert all(600 < entry["record"]["draw_w"] < 700 for entry in item["runs"])
+    assert all(len(entry["steps"]) == 5 for entry in item["runs"])
+    assert len(item["collectives"]) == 33
+
+
+def test_a_folder_is_walked_and_each_file_left_is_named_with_its_reason(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "run.log").write_bytes(COMPILED.read_bytes())
+    (tmp_path / "notes.txt").write_text("no log at all\n")
+    (tmp_path / "empty.log").write_text("")
+    (tmp_path / "cut.jsonl").write_text('{"event": "run_started", "sch')
+    code, out, err = run(capsys, "ingest", tmp_path)
+    assert code == 0
+    assert "run.log" in out
+    reasons = err.splitlines()
+    assert len(reasons) == 3
+    assert all(reason.startswith("left out: ") for reason in reasons)
+    for name in ("notes.txt", "empty.log", "cut.jsonl"):
+        assert any(name in reason for reason in reasons)
+
+
+def test_it_ends_with_1_when_nothing_could_be_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no log at all\n")
+    code, _, err = run(capsys, "ingest", tmp_path)
+    assert code == 1
+    assert "notes.txt" in err
+    assert run(capsys, "ingest", tmp_path, "--json")[0] == 1
+
+
+def test_an_empty_folder_gives_nothing_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, _, err = run(capsys, "ingest", tmp_path)
+    assert code == 1
+    assert f"error: no file is in {tmp_path}" in err
+
+
+def test_a_path_that_is_not_there_is_a_users_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "ingest", "no/such/log")
+    assert (code, out) == (1, "")
+    assert err == "error: no/such/log: there is no such file or folder\n"
+
+
+def test_a_published_table_is_printed_in_part_and_given_whole_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = ROOT / "data" / "external" / "nccl-allreduce-readoff"
+    out = run(capsys, "ingest", folder)[1]
+    whole = run_json(capsys, "ingest", folder)["read"][0]["collectives"]
+    assert f"and {len(whole) - cli.MOST_LINES} more; --json has all {len(whole)}" in out
+
+
+def test_compare_names_what_differs_what_agrees_and_what_is_not_stated(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "compare", COMPILED, EAGER)
+    assert code == 0
+    assert "unfair  compile  True  False  compiled and eager steps launch other kernels" in out
+    assert "B / A in tokens/s per GPU: 0.956" in out
+    assert "Not comparable in silence: compile differs;" in out
+    assert "not stated by one or both" in out
+
+
+def test_an_axis_that_is_asked_for_is_no_unfairness(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_json(capsys, "compare", COMPILED, EAGER)["unfair"] == ["compile"]
+    assert run_json(capsys, "compare", COMPILED, EAGER, "--axis", "compile")["unfair"] == []
+
+
+def test_an_unknown_axis_names_those_that_are_allowed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "compare", COMPILED, EAGER, "--axis", "gpus")
+    assert code == 1
+    assert "--axis gpus: no field of a training run; allowed: " in err
+    assert "num_gpus" in err
+
+
+def test_record_files_are_compared_as_logs_are(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common: dict[str, Any] = {"provenance": "measured", "source": "s", "source_ref": "r", "outcome": "ok"}
+    records = [
+        RunRecord(record_id=name, num_gpus=num_gpus, reported_tokens_per_gpu_s=rate, **common)
+        for name, num_gpus, rate in (("eight", 8, 100.0), ("many", 128, 110.0))
+    ]
+    path = tmp_path / "both.runs.parquet"
+    write_records(path, records, RunRecord)
+    assert records_in(path, RunRecord) == records
+    assert len(read_records([path], RunRecord)) == 2
+    found = run_json(capsys, "compare", f"{path}#eight", f"{path}#many", "--axis", "num_gpus")
+    assert found["ratio"] == pytest.approx(1.1)
+    assert found["flags"] == ["efficiency 110.0% is above 102%: more per GPU on more GPUs"]
+    code, _, err = run(capsys, "compare", path, path)
+    assert code == 1
+    assert f"{path}: holds 2 records; name one as {path}#RECORD_ID: eight, many" in err
+    code, _, err = run(capsys, "compare", f"{path}#seven", f"{path}#many")
+    assert code == 1
+    assert "holds no record 'seven'; it has: eight, many" in err
+
+
+def test_a_run_is_not_compared_with_a_collective(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = f"{H200 / 'collectives_gemm.txt'}#collectives_gemm.txt/all_reduce/1024"
+    code, _, err = run(capsys, "compare", COMPILED, sweep)
+    assert code == 1
+    assert "only like is compared with like" in err
+
+
+def test_a_file_that_is_no_record_file_is_a_users_mistake(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "a.parquet").write_text("no parquet")
+    code, _, err = run(capsys, "compare", tmp_path / "a.parquet", COMPILED)
+    assert code == 1
+    assert err.startswith("error: ")
+    assert "not a readable Parquet file" in err
+
+
+def test_doctor_says_what_is_here_and_ends_well(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "doctor")
+    assert (code, err) == (0, "")
+    for words in ("make figures", "Python", "torch build", "DejaVu Sans", "GPUs", "power", "Slurm"):
+        assert words in out
+    assert "Nothing that `make figures` needs is missing." in out
+
+
+def test_doctor_ends_with_1_where_something_is_missing_for_figures(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("falloff.doctor.NEEDED_FOR_FIGURES", ("numpy", "no-such-package-anywhere"))
+    code, out, err = run(capsys, "doctor")
+    assert code == 1
+    assert "MISSING no-such-package-anywhere" in out
+    assert err == "error: `make figures` cannot run here, missing: no-such-package-anywhere\n"
+    assert run(capsys, "doctor", "--json")[0] == 1
+
+
+@pytest.mark.parametrize("arguments", [[], ["nope"], ["ingest"], ["compare", "a"], ["doctor", "--nope"]])
+def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert "usage: falloff" in capsys.readouterr().err
+
+
+def test_help_has_examples_and_version_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    for option, words in (("--help", "falloff compare"), ("--version", "falloff 0.")):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([option])
+        assert ended.value.code == 0
+        assert words in capsys.readouterr().out
+
+
+def falloff(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "import sys; from falloff.cli import main; sys.exit(main())"]
+    return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
+
+
+def test_help_answers_at_once() -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert falloff("--help").returncode == 0
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    # seconds of the processor and not of the clock: other work on the machine is not its fault
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, falloff.cli, falloff.doctor\n"
+        "print(sorted({'torch', 'pandas', 'numpy', 'matplotlib', 'pyarrow'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_pipe_that_closes_early_is_no_error() -> None:
+    command = f"'{sys.executable}' -c 'import sys; from falloff.cli import main; sys.exit(main())' ingest '{H200}'"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{command} | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.stderr == ""
+    assert done.returncode == 0
+
+
+def test_it_works_away_from_the_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = falloff("ingest", COMPILED)
+    assert done.returncode == 0
+    assert "h200-sxm" in done.stdout
