@@ -31,7 +31,9 @@ def run_interval(values: Sequence[float]) -> Interval:
     n = len(logs)
     center = math.fsum(logs) / n
     if n < FEWEST_RUNS:
-        return Interval(center=math.exp(center), low=None, high=None, n=n, kind=None)
+        # one run is its own centre, to the last digit
+        alone = values[0] if n == 1 else math.exp(center)
+        return Interval(center=alone, low=None, high=None, n=n, kind=None)
     half = t_quantile(n - 1) * math.sqrt(_sum_of_squares(logs) / (n - 1) / n)
     kind = f"95 % t interval of the log, {n} runs"
     return Interval(center=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), n=n, kind=kind)

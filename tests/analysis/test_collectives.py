@@ -1,0 +1,94 @@
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, bus_factor
+from falloff.analysis.collectives import READ_OFF_INTERVAL, UNNAMED_BANDWIDTH, tabulate
+from falloff.records import CollectiveRecord
+
+Tables = tuple[pd.DataFrame, pd.DataFrame]
+ALL = "published-collectives nccl-allreduce-readoff torchtitan-h200x2"
+
+
+@pytest.fixture(scope="module")
+def tables(records_of: Callable[[str, Any], pd.DataFrame]) -> Tables:
+    return tabulate(records_of(ALL, CollectiveRecord))
+
+
+@given(st.integers(min_value=2, max_value=4096))
+def test_an_allreduce_moves_what_a_reducescatter_and_an_allgather_move(ranks: int) -> None:
+    assert bus_factor("all_reduce", ranks) == pytest.approx(
+        bus_factor("reduce_scatter", ranks) + bus_factor("all_gather", ranks)
+    )
+    assert bus_factor("send_recv", ranks) == 1.0
+    assert math.isnan(bus_factor("broadcast", ranks))
+
+
+def test_bandwidth_from_time_agrees_with_the_one_that_the_sweep_prints(
+    records_of: Callable[[str, Any], pd.DataFrame],
+) -> None:
+    sweep = records_of("published-collectives", CollectiveRecord)
+    sweep = sweep[(sweep["source"] == "smol-playbook") & (sweep["collective"] == "all_reduce")]
+    large = sweep[sweep["message_bytes"] >= 2**20]
+    for _, row in large.iterrows():
+        assert bus_bandwidth_bytes_s(row) == pytest.approx(row["reported_busbw_bytes_s"], rel=0.02)
+
+
+def test_the_panels_hold_one_network_each(tables: Tables) -> None:
+    table = tables[0]
+    assert set(table["panel"]) == {"allreduce_efa", "allreduce_infiniband", "nodes_256mib", "h200"}
+    efa = table[table["panel"] == "allreduce_efa"]
+    assert set(efa["source"]) == {"smol-playbook"}
+    assert list(efa["series"].unique()) == ["1 node", "2 nodes", "4 nodes", "8 nodes", "16 nodes"]
+    infiniband = table[table["panel"] == "allreduce_infiniband"]
+    assert infiniband["interconnect"].str.contains("InfiniBand").all()
+    across = table[table["panel"] == "nodes_256mib"]
+    assert (across.groupby("series")["source"].nunique() == 1).all()
+
+
+def test_what_a_source_does_not_say_is_flagged(tables: Tables) -> None:
+    table = tables[0]
+    playbook = table[table["source"] == "ultrascale-playbook"]
+    assert len(playbook) == 21
+    assert playbook["flags"].str.contains(UNNAMED_BANDWIDTH).all()
+    read_off = table[table["interval"] == READ_OFF_INTERVAL]
+    assert (read_off["y_high"] - read_off["y_low"] == 10e9).all()
+
+
+def test_published_points_have_no_number_of_runs(tables: Tables) -> None:
+    table = tables[0]
+    assert table.loc[table["provenance"] == "published", "n"].isna().all()
+    assert (table.loc[table["panel"] == "h200", "provenance"] == "imported").all()
+
+
+def test_each_series_is_labelled_once_at_its_last_point(tables: Tables) -> None:
+    for _, rows in tables[0].groupby(["panel", "series"]):
+        labelled = rows[rows["label"].notna()]
+        assert list(labelled["x"]) == [rows["x"].max()]
+
+
+def test_what_nobody_published_is_listed_as_missing(tables: Tables) -> None:
+    missing = set(tables[1].loc[tables[1]["status"] == "missing", "cell"])
+    assert "AllGather over sizes, more than two ranks" in missing
+    assert "AllGather and ReduceScatter over nodes, InfiniBand" in missing
+    drawn = tables[1][tables[1]["status"].isin(["published", "imported"]) & tables[1]["reason"].isna()]
+    assert drawn["n"].sum() == len(tables[0])
+
+
+def test_a_figure_without_one_source_says_so(records_of: Callable[[str, Any], pd.DataFrame]) -> None:
+    _, coverage = tabulate(records_of("published-collectives", CollectiveRecord))
+    assert set(coverage.loc[coverage["reason"] == "no records", "cell"]) == {
+        "panel allreduce_infiniband",
+        "panel h200",
+    }
+
+
+def test_no_record_that_can_be_drawn_is_an_error() -> None:
+    empty = pd.DataFrame(columns=["source", "outcome", "message_bytes", "flags"])
+    with pytest.raises(ValueError, match="none of 0 records is a collective that can be drawn"):
+        tabulate(empty)

@@ -1,0 +1,75 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from falloff.analysis.uncertainty import pooled_interval, run_interval, t_quantile
+
+# Two-sided 95 % quantiles of Student's distribution as printed in tables (Fisher and Yates, table III).
+PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042, 120: 1.980}
+
+positive = st.floats(min_value=1e-3, max_value=1e6)
+
+
+@pytest.mark.parametrize(("freedom", "printed"), PRINTED.items())
+def test_quantiles_are_those_of_the_printed_table(freedom: int, printed: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(printed, abs=6e-4)
+
+
+def test_other_levels_are_right_too() -> None:
+    assert t_quantile(9, 0.99) == pytest.approx(3.2498, abs=1e-4)
+    assert t_quantile(4, 0.90) == pytest.approx(2.1318, abs=1e-4)
+
+
+def test_three_runs_have_an_interval_on_the_logarithm() -> None:
+    interval = run_interval([90.0, 100.0, 110.0])
+    logs = [math.log(value) for value in (90.0, 100.0, 110.0)]
+    mean = sum(logs) / 3
+    spread = math.sqrt(sum((value - mean) ** 2 for value in logs) / 2)
+    assert interval.center == pytest.approx(math.exp(mean))
+    assert interval.high == pytest.approx(math.exp(mean + 4.302653 * spread / math.sqrt(3)))
+    assert (interval.n, interval.kind) == (3, "95 % t interval of the log, 3 runs")
+
+
+@pytest.mark.parametrize("values", [[100.0], [100.0, 110.0]])
+def test_fewer_than_three_runs_have_no_interval(values: list[float]) -> None:
+    interval = run_interval(values)
+    assert (interval.low, interval.high, interval.kind) == (None, None, None)
+    assert interval.n == len(values)
+
+
+@given(st.lists(positive, min_size=3, max_size=8))
+def test_the_interval_holds_its_centre_and_the_centre_lies_among_the_runs(values: list[float]) -> None:
+    interval = run_interval(values)
+    assert interval.low is not None
+    assert interval.high is not None
+    assert interval.low <= interval.center * (1 + 1e-9)
+    assert interval.center <= interval.high * (1 + 1e-9)
+    assert min(values) * (1 - 1e-9) <= interval.center <= max(values) * (1 + 1e-9)
+
+
+@given(st.lists(positive, min_size=3, max_size=8), positive)
+def test_the_interval_scales_with_the_unit(values: list[float], factor: float) -> None:
+    once, scaled = run_interval(values), run_interval([value * factor for value in values])
+    assert once.high is not None
+    assert scaled.high is not None
+    assert scaled.high / scaled.center == pytest.approx(once.high / once.center, rel=1e-6)
+
+
+def test_one_run_may_borrow_the_spread_of_comparable_cells_and_says_so() -> None:
+    interval = pooled_interval([100.0], [[90.0, 100.0, 110.0], [50.0]])
+    assert interval.kind == "95 % t interval of the log, spread pooled from 1 repeated cells"
+    assert interval.center == 100.0
+    assert interval.low is not None
+    assert interval.low < 100.0
+
+
+def test_without_repeats_there_is_nothing_to_borrow() -> None:
+    assert pooled_interval([100.0], [[90.0], [50.0]]).kind is None
+
+
+@pytest.mark.parametrize("values", [[], [0.0, 1.0, 2.0], [1.0, math.nan, 2.0], [-1.0]])
+def test_no_runs_and_impossible_runs_are_errors(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="interval"):
+        run_interval(values)
