@@ -53,7 +53,8 @@ def pipeline_backward(
 
     def backward(tokens: Tensor) -> Tensor:
         losses: list[Tensor] = []
-        inputs = (tokens[:, :-1],) if index == 0 else ()
+        # torch 2.11 compares strides with the example's, and a slice of the tokens keeps the whole row's
+        inputs = (tokens[:, :-1].contiguous(),) if index == 0 else ()
         if index == last:
             schedule.step(*inputs, target=tokens[:, 1:], losses=losses, return_outputs=False)
             return torch.stack([loss.detach() for loss in losses]).mean()
