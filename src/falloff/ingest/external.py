@@ -208,7 +208,7 @@ def _run_record(folder: Path, source: Source, run: RunFiles, known: Mapping[str,
     try:
         fields = _with_stated(run_fields(log, run.left_out_steps), run.stated)
         fields = _with_hardware(_with_default_dtype(fields, log), known)
-        power = _power_fields(folder, run, log, fields.get("num_gpus"))
+        power, throttling = _power_fields(folder, run, log, fields.get("num_gpus"))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return RunRecord(
@@ -217,7 +217,12 @@ def _run_record(folder: Path, source: Source, run: RunFiles, known: Mapping[str,
         source=source.title,
         source_ref=_reference(folder, run.log),
         licence=source.licence,
-        **{**fields, **power, **_trace_fields(folder, run, fields.get("num_gpus"))},
+        **{
+            **fields,
+            "note": _joined(fields.get("note"), throttling),
+            **power,
+            **_trace_fields(folder, run, fields.get("num_gpus")),
+        },
     )
 
 
@@ -242,7 +247,7 @@ def _with_default_dtype(fields: dict[str, Any], log: TorchTitanLog) -> dict[str,
     return {
         **fields,
         "param_dtype": DEFAULT_PARAM_DTYPE,
-        "note": "; ".join(part for part in (fields.get("note"), note) if part),
+        "note": _joined(fields.get("note"), note),
     }
 
 
@@ -259,7 +264,9 @@ def _with_hardware(fields: dict[str, Any], known: Mapping[str, Hardware]) -> dic
         return {**fields, "flags": (*(fields.get("flags") or ()), str(error))}
 
 
-def _power_fields(folder: Path, run: RunFiles, log: TorchTitanLog, num_gpus: int | None) -> dict[str, Any]:
+def _power_fields(
+    folder: Path, run: RunFiles, log: TorchTitanLog, num_gpus: int | None
+) -> tuple[dict[str, Any], str | None]:
     if run.power is None:
         power = no_power("no power samples")
     elif run.timezone is None:
@@ -272,15 +279,14 @@ def _power_fields(folder: Path, run: RunFiles, log: TorchTitanLog, num_gpus: int
         windows = measured_windows(log, run.left_out_steps, run.timezone)
         meter = f"nvidia-smi power.draw.{item.reading}"
         power = measure_power(samples, [str(gpu) for gpu in item.gpus], windows, meter)
-    return {"draw_w": power.draw_w, "energy_j": power.energy_j, "power_source": power.source}
+    return {"draw_w": power.draw_w, "energy_j": power.energy_j, "power_source": power.source}, power.throttling
 
 
 def _trace_fields(folder: Path, run: RunFiles, num_gpus: int | None) -> dict[str, Any]:
     if run.trace is None:
         return {"trace_note": "no trace"}
     fields = exposure_fields(folder / run.trace, run.trace, num_gpus or 1)
-    notes = [note for note in (fields["trace_note"], run.trace_note) if note]
-    return {**fields, "trace_note": "; ".join(notes)}
+    return {**fields, "trace_note": _joined(fields["trace_note"], run.trace_note)}
 
 
 def _collective_records(
@@ -299,7 +305,6 @@ def _collective_records(
 def _records_of_times(path: Path, num_ranks: int | None, identity: Mapping[str, Any]) -> list[CollectiveRecord]:
     found = read_torch_collectives(path, num_ranks)
     cut = f"{found.num_cut_lines} lines were cut or garbled and left out" if found.num_cut_lines else None
-    notes = [note for note in (identity.get("note"), cut) if note]
     return [
         CollectiveRecord(
             **{
@@ -314,11 +319,15 @@ def _records_of_times(path: Path, num_ranks: int | None, identity: Mapping[str, 
                 "times_s": (time.time_s,),
                 # printed to 0.1 GB/s: what rounds to none is not known, rather than none
                 "reported_busbw_bytes_s": time.busbw_bytes_s or None,
-                "note": "; ".join(notes) or None,
+                "note": _joined(identity.get("note"), cut),
             }
         )
         for time in found.times
     ]
+
+
+def _joined(*notes: str | None) -> str | None:
+    return "; ".join(note for note in notes if note) or None
 
 
 def _reference(folder: Path, file: str) -> str:

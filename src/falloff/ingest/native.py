@@ -185,8 +185,7 @@ def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) ->
         memory_bytes=max(peaks["rank_peak_bytes"]) if peaks else None,
         memory_kind=peaks.get("kind"),
         flags=flags or None,
-        note=_note(log),
-        **(_measured(log, cell) if log.last["outcome"] == "ok" else {}),
+        **{"note": _note(log), **(_measured(log, cell) if log.last["outcome"] == "ok" else {})},
     )
 
 
@@ -223,6 +222,7 @@ def _measured(log: _Log, cell: TrainCell) -> dict[str, Any]:
         "draw_w": power.draw_w,
         "energy_j": power.energy_j,
         "power_source": power.source,
+        **({"note": power.throttling} if power.throttling else {}),
         **_trace(log, cell),
     }
 

@@ -21,7 +21,16 @@ Floats = npt.NDArray[np.float64]
 Window = tuple[float, float]  # unix seconds
 Reading = Literal["instant", "average"]
 
+_SMI_REASONS = "clocks_event_reasons.active"
 NATIVE_COLUMNS = ("time_s", "device", "draw_w", "energy_j", "sm_clock_mhz", "temperature_c", "throttle_reasons")
+# nvml.h, nvmlClocksEventReason*; idle (1) and clocks set by a user (2) are no throttling
+_THROTTLE_BITS = {
+    0x04: "software power cap",
+    0x08: "hardware slowdown",
+    0x20: "software thermal slowdown",
+    0x40: "hardware thermal slowdown",
+    0x80: "hardware power brake",
+}
 READING_COLUMNS: dict[Reading, str] = {"instant": "power.draw.instant", "average": "power.draw.average"}
 
 # Sensors see a part of the time only (arXiv 2312.02741: 25 % on A100 and H100), so a handful of samples says little.
@@ -39,15 +48,20 @@ class Samples:
     time_s: Floats
     draw_w: Floats
     energy_j: Floats
+    clock_reasons: Floats  # NVML's bits for what holds the clocks down
 
 
 @dataclass(frozen=True, kw_only=True)
 class Power:
-    """Energy of all devices over the windows, mean draw of one; None, with `source` giving the reason."""
+    """Energy of all devices over the windows, mean draw of one; None, with `source` giving the reason.
+
+    throttling says what held the clocks down within the windows, None where nothing did or it is not known.
+    """
 
     energy_j: float | None
     draw_w: float | None
     source: str
+    throttling: str | None = None
 
 
 def no_power(reason: str) -> Power:
@@ -62,7 +76,8 @@ def read_native_power(path: Path) -> dict[str, Samples]:
         header = tuple(next(lines, ()))
         if header != NATIVE_COLUMNS:
             raise ValueError(f"{path}: line 1 is {','.join(header)!r}; a power file has {','.join(NATIVE_COLUMNS)}")
-        return _collect(lines, path, 2, NATIVE_COLUMNS, "time_s", "device", "draw_w", "energy_j", float)
+        names = _Names(time="time_s", device="device", draw="draw_w", energy="energy_j", reasons="throttle_reasons")
+        return _collect(lines, path, 2, NATIVE_COLUMNS, names, float)
 
 
 def read_nvidia_smi(path: Path, columns: Sequence[str], reading: Reading, timezone: str) -> dict[str, Samples]:
@@ -82,7 +97,9 @@ def read_nvidia_smi(path: Path, columns: Sequence[str], reading: Reading, timezo
 
     with _open(path) as stream:
         lines = csv.reader(stream, skipinitialspace=True)
-        return _collect(lines, path, 1, columns, "timestamp", "index", draw, None, unix_s)
+        reasons = _SMI_REASONS if _SMI_REASONS in columns else None
+        names = _Names(time="timestamp", device="index", draw=draw, energy=None, reasons=reasons)
+        return _collect(lines, path, 1, columns, names, unix_s)
 
 
 def find_timezone(name: str) -> tzinfo:
@@ -122,7 +139,24 @@ def measure_power(
         energy_j=energy_j,
         draw_w=energy_j / seconds / len(devices),
         source=f"{meter}, {how}{_difference(counter_j, integral_j)}",
+        throttling=_throttling(chosen, windows),
     )
+
+
+def _throttling(chosen: Sequence[Samples], windows: Sequence[Window]) -> str | None:
+    """Return in which share of the samples each reason held the clocks down."""
+    parts = [
+        series.clock_reasons[(series.time_s >= start) & (series.time_s <= end)]
+        for series in chosen
+        for start, end in windows
+    ]
+    reasons = np.concatenate(parts)
+    known = reasons[np.isfinite(reasons)].astype(np.int64)
+    if len(known) == 0:
+        return None
+    shares = {words: float(np.mean((known & bit) != 0)) for bit, words in _THROTTLE_BITS.items()}
+    found = [f"{words} in {share:.0%} of the power samples" for words, share in shares.items() if share > 0]
+    return f"clocks held down: {', '.join(found)}" if found else None
 
 
 def _open(path: Path) -> TextIO:
@@ -132,31 +166,48 @@ def _open(path: Path) -> TextIO:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Names:
+    """What the columns that count are called in a file; None for one that it lacks."""
+
+    time: str
+    device: str
+    draw: str
+    energy: str | None
+    reasons: str | None
+
+
 def _collect(
     lines: Iterator[list[str]],
     path: Path,
     first_line: int,
     columns: Sequence[str],
-    time_column: str,
-    device_column: str,
-    draw_column: str,
-    energy_column: str | None,
+    names: _Names,
     read_time: Callable[[str], float],
 ) -> dict[str, Samples]:
-    rows: dict[str, list[tuple[float, float, float]]] = {}
-    at = {name: position for position, name in enumerate(columns)}
+    rows: dict[str, list[tuple[float, float, float, float]]] = {}
     for number, line in enumerate(lines, start=first_line):
         if not line:
             continue
         try:
             if len(line) != len(columns):
                 raise ValueError(f"{len(line)} values for {len(columns)} columns")
-            energy = _number(line[at[energy_column]]) if energy_column else math.nan
-            row = (read_time(line[at[time_column]]), _number(line[at[draw_column]]), energy)
+            value = dict(zip(columns, line, strict=True))
+            row = (
+                read_time(value[names.time]),
+                _number(value[names.draw]),
+                _number(value[names.energy]) if names.energy else math.nan,
+                _bits(value[names.reasons]) if names.reasons else math.nan,
+            )
         except ValueError as error:
             raise ValueError(f"{path}: line {number} is not a power sample ({error})") from error
-        rows.setdefault(line[at[device_column]].strip(), []).append(row)
+        rows.setdefault(value[names.device].strip(), []).append(row)
     return {device: _series(values) for device, values in rows.items()}
+
+
+def _bits(text: str) -> float:
+    """Return a bit field, decimal or 0x..., as a number; NaN where it is blank or not answered."""
+    return float(int(text.strip(), 0)) if text.strip()[:1].isdigit() else _number(text)
 
 
 def _number(text: str) -> float:
@@ -167,9 +218,10 @@ def _number(text: str) -> float:
     return float(text)
 
 
-def _series(rows: list[tuple[float, float, float]]) -> Samples:
-    time_s, draw_w, energy_j = np.array(sorted(rows), dtype=np.float64).T
-    return Samples(time_s=time_s, draw_w=draw_w, energy_j=energy_j)
+def _series(rows: list[tuple[float, float, float, float]]) -> Samples:
+    ordered = np.array(sorted(rows, key=lambda row: row[0]), dtype=np.float64)
+    time_s, draw_w, energy_j, clock_reasons = ordered.T
+    return Samples(time_s=time_s, draw_w=draw_w, energy_j=energy_j, clock_reasons=clock_reasons)
 
 
 def _why_unusable(series: Samples, windows: Sequence[Window]) -> str | None:

@@ -3,9 +3,9 @@
 One event at a time is held, so that a trace of gigabytes needs the memory of its kernels' times only.
 """
 
+import codecs
 import contextlib
 import gzip
-import io
 import json
 import re
 import zlib
@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 Kind = Literal["compute", "communication", "copy"]
 
 GZIP_MAGIC = b"\x1f\x8b"
-CHUNK_CHARS = 1 << 20
+CHUNK_BYTES = 1 << 20
 # An event that is not closed after this many characters is garbled rather than long; real ones are below 100 KiB.
 LONGEST_EVENT_CHARS = 8 << 20
 
@@ -159,15 +159,22 @@ def _reading(path: Path) -> Iterator[Callable[[], str]]:
         compressed = raw.read(2) == GZIP_MAGIC
         raw.seek(0)
         binary = gzip.GzipFile(fileobj=raw) if compressed else raw
-        with io.TextIOWrapper(binary, encoding="utf-8", errors="replace") as stream:
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
-            def read() -> str:
+        def read() -> str:
+            text = ""
+            while not text:
                 try:
-                    return stream.read(CHUNK_CHARS)
+                    # read1 gives what is whole before a cut; read would fail for all of it
+                    piece = binary.read1(CHUNK_BYTES)
                 except (EOFError, zlib.error, OSError):
                     return ""
+                if not piece:
+                    return ""
+                text = decoder.decode(piece)  # empty where a piece ends within its first character
+            return text
 
-            yield read
+        yield read
 
 
 def _iterate(buffer: str, read: Callable[[], str], path: Path) -> Iterator[Any]:
