@@ -5,6 +5,7 @@ licence, and what its numbers count. Blank means "not stated" and stays None.
 """
 
 import csv
+import dataclasses
 import io
 import logging
 import math
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 from falloff.records import CollectiveRecord, Outcome, RunRecord
 from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
 from falloff.spec.network import Network, read_network
-from falloff.spec.reading import build, read_yaml
+from falloff.spec.reading import build, check_keys, read_yaml
 from falloff.units import GIB, GIGA, KIB, MIB, MICRO
 
 HARDWARE = Path("config/hardware")
@@ -64,6 +65,9 @@ class Source:
     counts: str
     unverified: str | None = None
     states: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_keys(self.states, [field.name for field in dataclasses.fields(RunRecord)], "states")
 
 
 def read_training_cells(path: Path, hardware: Path = HARDWARE) -> list[RunRecord]:
