@@ -1,0 +1,72 @@
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falloff.ingest.recognise import read_any
+
+FOLDER = Path("data/external/torchtitan-h200x2")
+Event = dict[str, Any]
+
+
+def test_a_raw_log_is_known_by_its_content(write_log: Callable[..., Path], cpu_run: list[Event]) -> None:
+    path = write_log(cpu_run)
+    for given in (path, path.parent):
+        runs, collectives, kind = read_any(given)
+        assert (len(runs), len(collectives), kind) == (1, 0, "native")
+
+
+def test_a_torchtitan_log_is_known_under_any_name(tmp_path: Path) -> None:
+    path = Path(shutil.copy(FOLDER / "compile_bs2.log", tmp_path / "events.jsonl"))
+    (run,), _, kind = read_any(path)
+    assert kind == "torchtitan"
+    assert (run.hardware, run.param_dtype, run.num_gpus) == ("h200-sxm", "bfloat16", 2)
+    assert run.power_source == "no power samples"
+    assert run.note is not None
+    assert "TorchTitan's default" in run.note
+
+
+def test_a_file_of_collectives_is_known_by_its_lines() -> None:
+    _, collectives, kind = read_any(FOLDER / "collectives_gemm.txt")
+    assert kind == "torch-collectives"
+    assert {record.num_ranks for record in collectives} == {2}
+
+
+def test_a_folder_with_a_source_is_read_whole() -> None:
+    runs, collectives, kind = read_any(FOLDER)
+    assert (len(runs), len(collectives), kind) == (2, 33, "external")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("power.csv", "holds power samples"),
+        ("compile_bs2.rank0.trace.json.gz", "is a Kineto trace"),
+        ("source.yaml", "no log that falloff knows"),
+        ("SOURCE.md", "no log that falloff knows"),
+        ("gone.log", "cannot be read"),
+        ("..", "a directory without source.yaml"),
+    ],
+)
+def test_what_holds_no_runs_is_a_sentence_that_says_what_it_is(name: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        read_any(FOLDER / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "is empty"), (b"\x1f\x8b garbage", "cannot be unpacked"), (b"\x00\xff\x00", "no log that falloff knows")],
+)
+def test_an_empty_or_garbled_file_is_a_sentence(tmp_path: Path, content: bytes, words: str) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=words):
+        read_any(path)
+
+
+def test_a_run_that_has_not_ended_is_told_as_such(tmp_path: Path) -> None:
+    (tmp_path / "events.open.jsonl").write_text("")
+    with pytest.raises(ValueError, match="has not ended yet"):
+        read_any(tmp_path)

@@ -1,0 +1,283 @@
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from falloff.ingest.torchtitan import LeftOut, find_steady_windows, measured_windows, read_steps, run_fields
+from falloff.ingest.torchtitan_log import read_torchtitan_log
+from falloff.spec.network import model_flops_per_token
+from falloff.units import GIB
+
+FOLDER = Path("data/external/torchtitan-h200x2")
+COMPILED, EAGER = FOLDER / "compile_bs2.log", FOLDER / "eager_bs2.log"
+PROFILED = (LeftOut(first=16, last=20, reason="the profiler was active"),)
+PREFIX = "[rank0]:[titan] 2026-04-12 12:{minute:02}:09,436 - root - INFO - "
+
+WriteLines = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteLines:
+    def write_lines(*lines: str) -> Path:
+        path = tmp_path / "run.log"
+        path.write_text("\n".join(lines) + "\n")
+        return path
+
+    return write_lines
+
+
+def step_line(step: int, tps: str = "5,900", loss: str = "8.5802", rank: int | None = 0) -> str:
+    prefix = PREFIX.format(minute=step // 10).replace("[rank0]:", "" if rank is None else f"[rank{rank}]:")
+    return f"{prefix}step: {step}  loss:  {loss}  memory: 49.66GiB(52.28%)  tps: {tps}  tflops: 341.21  mfu: 34.50%"
+
+
+def test_every_logged_line_of_the_shipped_runs_is_read() -> None:
+    compiled = {step.step: step for step in read_steps(COMPILED)}
+    assert list(compiled) == [1, 5, 10, 15, 20]
+    assert compiled[10].tokens_per_gpu_s == 9445
+    assert compiled[15].tokens_per_gpu_s == 9486
+    assert compiled[10].loss == 4.43631
+    assert compiled[10].grad_norm == 15.5314
+    assert compiled[10].memory_bytes == pytest.approx(98.60 * GIB)
+    assert compiled[10].flops_per_gpu_s == pytest.approx(547.03e12)
+    assert compiled[10].peak_flops_share == pytest.approx(0.5531)
+    assert [step.tokens_per_gpu_s for step in read_steps(EAGER)] == [4645, 8995, 9018, 9041, 9068]
+
+
+def test_the_shipped_log_states_network_mesh_and_batch() -> None:
+    facts = read_torchtitan_log(COMPILED).facts
+    expected = {
+        "network": "llama3-8b",
+        "params": 8_030_261_248,
+        "embedding_params": 128256 * 4096,
+        "layers": 32,
+        "hidden": 4096,
+        "heads": 32,
+        "kv_heads": 8,
+        "ffn": 14336,
+        "vocab": 128256,
+        "attention": "sdpa",
+        "dp_replicate": 1,
+        "dp_shard": 2,
+        "tp": 1,
+        "pp": 1,
+        "cp": 1,
+        "num_gpus": 2,
+        "sharding": "fsdp",
+        "seq": 8192,
+        "microbatch": 2,
+        "global_batch": 4,
+        "tokens_per_step": 32768,
+        "recompute": "selective",
+        "compile": True,
+        "gpu_name": "NVIDIA H200",
+    }
+    assert {name: facts.get(name) for name in expected} == expected
+    assert "framework_version" not in facts  # the log says 0.0.0+unknown
+    assert read_torchtitan_log(EAGER).facts["compile"] is False
+
+
+def test_rates_leave_out_the_start_and_what_the_source_names() -> None:
+    kept, words = find_steady_windows(read_torchtitan_log(COMPILED), PROFILED)
+    assert [(window.first, window.line.step) for window in kept] == [(6, 10), (11, 15)]
+    assert "1 (the first step)" in words
+    assert "16-20 (the profiler was active)" in words
+
+
+def test_step_seconds_follow_from_the_tps_field_and_agree_with_the_clock() -> None:
+    fields = run_fields(read_torchtitan_log(COMPILED), PROFILED)
+    assert fields["step_s"] == pytest.approx((8192 * 2 / 9445, 8192 * 2 / 9486))
+    assert fields["steps_per_sample"] == 5
+    (window,) = measured_windows(read_torchtitan_log(COMPILED), PROFILED, "UTC")
+    # step 5's line to step 15's: 02:37:52.898 to 02:38:10.208
+    assert window[1] - window[0] == pytest.approx(17.310)
+    assert window[1] - window[0] == pytest.approx(fields["window_s"], rel=1e-3)
+    assert fields["flags"] is None
+
+
+@pytest.mark.parametrize("path", [COMPILED, EAGER])
+def test_mfu_recomputed_in_our_convention_agrees_with_the_log(path: Path) -> None:
+    log = read_torchtitan_log(path)
+    facts = log.facts
+    per_token = model_flops_per_token(
+        params=facts["params"],
+        embedding_params=facts["embedding_params"],
+        layers=facts["layers"],
+        hidden=facts["hidden"],
+        seq=facts["seq"],
+    )
+    assert per_token == pytest.approx(5.791e10, rel=1e-4)
+    for step in log.steps:
+        assert step.peak_flops_share is not None
+        # within 0.3 %, or the last printed digit where that is coarser
+        assert per_token * step.tokens_per_gpu_s / 989.4e12 == pytest.approx(step.peak_flops_share, rel=0.003)
+
+
+def test_reported_values_are_the_logs_own() -> None:
+    fields = run_fields(read_torchtitan_log(COMPILED), PROFILED)
+    assert fields["reported_tokens_per_gpu_s"] == pytest.approx((9445 + 9486) / 2)
+    assert fields["reported_mfu"] == pytest.approx((0.5531 + 0.5555) / 2)
+    assert fields["reported_tflops_per_gpu"] == pytest.approx((547.03 + 549.37) / 2)
+    assert fields["memory_bytes"] == pytest.approx(98.60 * GIB)
+    assert fields["outcome"] == "ok"
+
+
+def test_a_range_left_out_that_the_log_does_not_have_is_an_error() -> None:
+    with pytest.raises(ValueError, match="left_out_steps 60-70"):
+        run_fields(read_torchtitan_log(COMPILED), (LeftOut(first=60, last=70, reason="x"),))
+
+
+def test_colours_and_validation_lines_do_not_matter(write: WriteLines) -> None:
+    path = write(
+        "[titan] 2026-04-12 12:56:09,436 - root - INFO - \x1b[31mstep: 10  \x1b[32mloss:  8.58020  "
+        "\x1b[38;2;180;60;0mgrad_norm:  2.1034  \x1b[38;2;54;234;195mmemory: 49.66GiB(52.28%)  \x1b[34mtps: 5,917  "
+        "\x1b[36mtflops: 342.67  \x1b[35mmfu: 34.65%\x1b[39m",
+        "[titan] 2026-04-12 12:56:12,001 - root - INFO - \x1b[33mvalidate step: 10  \x1b[32mloss:  8.6001  tps: 15,020",
+        "\x1b]8;;file://x\x07link\x1b]8;;\x07",
+    )
+    assert [step.tokens_per_gpu_s for step in read_steps(path)] == [5917]
+
+
+@pytest.mark.parametrize(
+    ("line", "tps", "share"),
+    [
+        ("step: 20  loss:  7.1  memory: 49.66GiB(52.28%)  wps: 8,532  mfu: 34.50%", 8532, 0.345),
+        ("step: 20  loss:  7.1  memory: 49.66GiB(52.28%)  tps: 14,006", 14006, None),
+        ("step: 20  loss:  7.1  memory: 49.66GiB(52.28%)  tps: 28", 28, None),
+        (
+            "step: 20  loss:  7.1  grad_norm: 1.2  memory: 49.66GiB(52.28%)  tps: 8,532  tflops: 1,494.13  mfu: N/A",
+            8532,
+            None,
+        ),
+    ],
+)
+def test_fields_are_read_by_name_over_versions(write: WriteLines, line: str, tps: float, share: float | None) -> None:
+    (step,) = read_steps(write("[rank0]:2024-10-01 10:00:00,000 - root - INFO - " + line))
+    assert step.tokens_per_gpu_s == tps
+    assert step.peak_flops_share == (None if share is None else pytest.approx(share))
+
+
+def test_cut_and_garbled_lines_are_counted_and_never_guessed(write: WriteLines) -> None:
+    good = step_line(30)
+    path = write(
+        step_line(10),
+        step_line(20),
+        good,
+        good.replace("step: 30", "step: 40")[: good.index("tps") + 6],
+        good.replace("step: 30", "step: 50").replace("5,900", "5,9x0"),
+        good.replace("step: 30", "step: 60").replace("  tflops: 341.21  mfu: 34.50%", ""),
+        "00  memory: 49.66GiB(52.28%)  tps: 5,900  tflops: 341.21  mfu: 34.50%",
+    )
+    log = read_torchtitan_log(path)
+    assert [step.step for step in log.steps] == [10, 20, 30]
+    assert log.num_cut_lines == 4
+    assert run_fields(log)["note"] == "4 step lines were cut or garbled and left out"
+
+
+def test_any_cut_of_the_shipped_log_gives_whole_lines_or_a_sentence(tmp_path: Path) -> None:
+    text = COMPILED.read_text()
+    whole = {step.step: step.tokens_per_gpu_s for step in read_steps(COMPILED)}
+    path = tmp_path / "cut.log"
+    for end in range(0, len(text), 61):
+        path.write_text(text[:end])
+        try:
+            steps = read_steps(path)
+        except ValueError:
+            continue
+        assert {step.step: step.tokens_per_gpu_s for step in steps}.items() <= whole.items()
+
+
+def test_windows_with_a_checkpoint_or_a_profilers_dump_are_left_out(write: WriteLines) -> None:
+    path = write(
+        step_line(20),
+        "[rank0]:[titan] 2026-04-12 12:02:10,000 - root - INFO - Dumping profiler traces at step 20",
+        step_line(30, "5,593"),
+        step_line(40, "5,868"),
+        "[rank0]:[titan] 2026-04-12 12:04:10,000 - root - INFO - Saving the checkpoint (or staging).",
+        step_line(50, "2,397"),
+        step_line(60, "5,864"),
+    )
+    kept, words = find_steady_windows(read_torchtitan_log(path))
+    assert [window.line.step for window in kept] == [20, 40, 60]
+    assert "21-30 (a profiler trace was written)" in words
+    assert "41-50 (a checkpoint was written)" in words
+
+
+def test_ranks_that_print_the_same_step_are_one_reading(write: WriteLines) -> None:
+    lines = [step_line(step, tps, rank=rank) for step in (10, 20) for rank, tps in ((0, "5,900"), (1, "5,800"))]
+    assert [step.tokens_per_gpu_s for step in read_steps(write(*lines))] == [5800, 5800]
+    bare = [step_line(step, rank=None) for step in (10, 10, 20, 20)]
+    assert len(read_steps(write(*bare))) == 2
+
+
+def test_a_pipeline_rank_without_the_loss_has_none(write: WriteLines) -> None:
+    alone = read_steps(write(step_line(10, loss="-1.0000")))
+    both = read_steps(write(step_line(10, loss="-1.0000"), step_line(10, loss="7.5", rank=7)))
+    assert [step.loss for step in (*alone, *both)] == [None, 7.5]
+
+
+def test_a_loss_that_is_no_number_makes_the_run_unstable(write: WriteLines) -> None:
+    log = read_torchtitan_log(write(step_line(10), step_line(20, loss="nan"), "Training completed"))
+    assert (log.outcome, log.outcome_reason) == ("unstable", "the loss of step 20 is nan")
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ("[rank0]:[titan] 2026-04-12 12:56:09,436 - root - INFO - Training completed", "ok"),
+        ("[rank0]:torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "oom"),
+        ("[rank0]:RuntimeError: something else", "crash"),
+        ("", "killed"),
+    ],
+)
+def test_how_the_run_ended_is_read_from_the_log(write: WriteLines, line: str, outcome: str) -> None:
+    assert read_torchtitan_log(write(step_line(10), line)).outcome == outcome
+
+
+def test_a_run_that_failed_before_its_first_step_is_a_record(write: WriteLines) -> None:
+    log = read_torchtitan_log(write("[rank0]:torch.OutOfMemoryError: CUDA out of memory."))
+    assert run_fields(log)["step_s"] is None
+    assert log.outcome == "oom"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [step_line(10), step_line(20), step_line(10)],
+        [step_line(10), step_line(10)],
+        [step_line(10, rank=None), step_line(10, rank=None).replace("12:01", "13:01")],
+    ],
+)
+def test_two_runs_in_one_file_are_an_error(write: WriteLines, lines: list[str]) -> None:
+    with pytest.raises(ValueError, match="two runs in one file"):
+        read_steps(write(*lines))
+
+
+@pytest.mark.parametrize("lines", [[""], ["nothing here"], ["step: x  tps: 5"]])
+def test_a_log_without_steps_is_a_sentence(write: WriteLines, lines: list[str]) -> None:
+    with pytest.raises(ValueError, match="no whole step line"):
+        read_steps(write(*lines))
+
+
+def test_time_stamps_that_contradict_the_rate_are_flagged(write: WriteLines) -> None:
+    mesh = "[rank0]:[titan] x - Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1"
+    batch = (
+        "[rank0]:[titan] x - Trainer is initialized with local batch size 1, global batch size 8, sequence length 8192"
+    )
+    # a minute between lines of ten steps, and a rate of 8192 / 5,900 = 1.4 s a step
+    fields = run_fields(read_torchtitan_log(write(mesh, batch, step_line(10), step_line(20))))
+    assert fields["step_s"] == pytest.approx((8192 / 5900,) * 2)
+    assert "time stamps say 6.000 s a step" in fields["flags"][0]
+
+
+def test_older_spellings_of_shape_and_mesh_are_read(write: WriteLines) -> None:
+    facts = read_torchtitan_log(
+        write(
+            "[rank0]:2024-10-01 10:00:00,000 - root - INFO - Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]",
+            "[rank0]:2024-10-01 10:00:00,000 - root - INFO - Building llama3 8B with ModelArgs(dim=4096, n_layers=32, "
+            "n_heads=32, n_kv_heads=8, vocab_size=128256, multiple_of=1024, ffn_dim_multiplier=1.3, norm_eps=1e-05)",
+            step_line(10),
+        )
+    ).facts
+    assert (facts["dp_shard"], facts["tp"], facts["num_gpus"]) == (4, 2, 8)
+    assert (facts["network"], facts["ffn"], facts["kv_heads"]) == ("llama3-8b", 14336, 8)
