@@ -138,8 +138,24 @@ def test_a_line_breaks_where_x_grows_too_fast():
 def test_a_matrix_has_a_sign_for_each_verdict():
     _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
     verdicts = pd.DataFrame({"driver": ["differs", "not stated"], "seq": ["agrees", "agrees"]}, index=["a", "b"])
-    panels.verdict_matrix(axes[0, 0], verdicts)
-    assert [text.get_text() for text in axes[0, 0].texts] == ["≠", "=", "?", "="]
+    panels.verdict_matrix(axes[0, 0], verdicts, notes={"b": "a remark"})
+    assert [text.get_text() for text in axes[0, 0].texts] == ["≠", "=", "?", "=", "a remark"]
+
+
+def test_dots_stand_in_rows_under_their_headings():
+    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    rows = pd.DataFrame(
+        {
+            "y": [0.9, 1.0],
+            "name": ["one", "two"],
+            "text": ["90 %", "1"],
+            "provenance": "published",
+            "faint": [False, True],
+        }
+    )
+    panels.dot_rows(axes[0, 0], {"FSDP": rows}, colors={"FSDP": style.TEAL})
+    assert [tick.get_text() for tick in axes[0, 0].get_yticklabels()] == ["FSDP", "one", "two"]
+    assert [line.get_markeredgecolor() for line in axes[0, 0].lines] == [style.TEAL, style.GREY]
 
 
 def test_the_same_input_saves_the_same_bytes(tmp_path):

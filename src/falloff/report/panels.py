@@ -22,7 +22,7 @@ from falloff.report import style
 
 POINTS_PER_INCH = 72.0
 LETTERS = "abcdefghijkl"
-BIG_SIGN_PT = 7.5
+SIGN_PT = 7.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -321,6 +321,48 @@ def value_bars(
     ax.grid(visible=False, axis="y")
 
 
+def dot_rows(ax: Axes, groups: Mapping[str, pd.DataFrame], *, colors: Mapping[str, str]) -> None:
+    """Draw one dot a row under a heading a group, the row's `name` to the left and its `text` to the right.
+
+    The frames have y (drawn along x), name, text, provenance and faint: a dot in grey, beside what is compared.
+    """
+    ticks: list[str] = []
+    for heading, rows in groups.items():
+        ticks.append(heading)
+        for row in rows.to_dict("records"):
+            mark, color = style.MARKS[row["provenance"]], style.GREY if row["faint"] else colors[heading]
+            ax.plot(
+                [row["y"]],
+                [len(ticks)],
+                linestyle="none",
+                marker=mark.marker,
+                markersize=mark.size_pt * (0.75 if row["faint"] else 1.1),
+                markerfacecolor=color if mark.filled else "white",
+                markeredgecolor=color,
+                zorder=3,
+            )
+            ax.annotate(
+                row["text"],
+                (1.0, len(ticks)),
+                xycoords=ax.get_yaxis_transform(),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center_baseline",
+                fontsize=style.NOTE_PT,
+                color=style.GREY if row["faint"] else style.INK,
+            )
+            ticks.append(row["name"])
+    ax.set_yticks(range(len(ticks)), ticks)
+    ax.set_ylim(len(ticks) - 0.4, -0.6)
+    for tick in ax.get_yticklabels():
+        tick.set_fontsize(style.NOTE_PT)
+        if tick.get_text() in groups:
+            tick.set_fontweight("bold")
+            tick.set_color(colors[tick.get_text()])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(visible=False, axis="y")
+
+
 def mark_oversubscribed(ax: Axes, *, from_x: float, text: str) -> None:
     """Shade the part of a panel in which more processes run than there are cores, and say so."""
     right = ax.get_xlim()[1]
@@ -367,20 +409,31 @@ def degree_table(ax: Axes, xs: Sequence[float], rows: Mapping[str, Sequence[str]
             ax.text(x, place, text, ha="center", va="center", fontsize=style.NOTE_PT, color=style.INK)
 
 
-def verdict_matrix(ax: Axes, verdicts: pd.DataFrame) -> None:
-    """Draw a matrix of signs, rows by index and columns by name: differs, agrees, not stated. Columns are upright."""
+def verdict_matrix(ax: Axes, verdicts: pd.DataFrame, *, notes: Mapping[str, str] | None = None) -> None:
+    """Draw a sign a cell, rows by index and columns by name: differs, agrees, not stated; `notes` stand beside rows."""
     signs = {"differs": ("≠", style.VERMILLION, "bold"), "agrees": ("=", style.GREY, "normal")}
-    for place, (_, row) in enumerate(verdicts.iterrows()):
+    for place, (name, row) in enumerate(verdicts.iterrows()):
         for column, verdict in enumerate(row):
             sign, color, weight = signs.get(str(verdict), ("?", style.INK, "bold"))
             if sign == "?":
                 ax.add_patch(Rectangle((column - 0.5, place - 0.5), 1, 1, color=style.SHADE, linewidth=0, zorder=0.5))
-            ax.text(column, place, sign, ha="center", va="center", fontsize=BIG_SIGN_PT, color=color, fontweight=weight)
+            ax.text(column, place, sign, ha="center", va="center", fontsize=SIGN_PT, color=color, fontweight=weight)
+        if notes and name in notes:
+            ax.annotate(
+                notes[str(name)],
+                (1.0, place),
+                xycoords=ax.get_yaxis_transform(),
+                xytext=(5, 0),
+                textcoords="offset points",
+                va="center_baseline",
+                fontsize=style.NOTE_PT,
+                color=style.GREY,
+            )
     ax.set_xlim(-0.5, len(verdicts.columns) - 0.5)
     ax.set_ylim(len(verdicts) - 0.5, -0.5)
     ax.set_yticks(range(len(verdicts)), list(verdicts.index))
-    ax.set_xticks(range(len(verdicts.columns)), list(verdicts.columns), rotation=90)
-    ax.tick_params(length=0)
+    ax.set_xticks(range(len(verdicts.columns)), list(verdicts.columns))
+    ax.tick_params(length=0, labelsize=style.NOTE_PT, labelbottom=False, labeltop=True)
     ax.grid(visible=False)
     for spine in ax.spines.values():
         spine.set_visible(False)
