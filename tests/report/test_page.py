@@ -187,6 +187,26 @@ def test_cells_without_a_number_are_counted_and_listed_with_their_reasons(root: 
     assert "not of this one" not in text
 
 
+def test_what_cannot_be_counted_has_no_count(root: Path) -> None:
+    text = render([CoverageRow(figure="strong_scaling", cell="execution time", status="missing", reason="none", n=0)])
+    assert "Not shown: 1 missing" in text
+    assert '<td class="number"></td>' in text
+
+
+def test_of_two_folders_with_one_source_the_one_that_holds_the_points_is_linked(root: Path) -> None:
+    write(Path("data/external/other/sources.yaml"), SOURCES_YAML)
+    write(Path("data/external/other/other.csv"), "source,url\nultrascale-playbook,another page\n")
+    write(Path("data/external/table/table.csv"), "source,url\nultrascale-playbook,a page\n")
+    targets = {a["href"] for a in Elements(render()).of("a")}
+    assert "../data/external/table/SOURCE.md" in targets
+    assert not any("other" in target for target in targets)
+
+
+def test_rows_without_a_value_are_no_points(root: Path) -> None:
+    write(Path("figures/strong_scaling.csv"), TABLE + "a,s,32,,published,ultrascale-playbook,a page\n")
+    assert "ultrascale-playbook, 2 points published" in render()
+
+
 def test_thousands_of_cells_are_told_by_their_reasons(root: Path) -> None:
     rows = [
         CoverageRow(figure="strong_scaling", cell=f"cell {number}", status="failed", reason=f"reason {number % 2}")
@@ -195,6 +215,7 @@ def test_thousands_of_cells_are_told_by_their_reasons(root: Path) -> None:
     text = render(rows)
     assert "Not shown: 1,519 failed" in text
     assert text.count("<tr><td>") == 2
+    assert '<td class="number">760</td>' in text
     assert "cell 0; cell 2; cell 4; cell 6; cell 8; cell 10; and 754 more" in text
 
 

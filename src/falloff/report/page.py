@@ -27,9 +27,9 @@ EVIDENCE = {
 }
 LACKING = {
     "failed": "ran and gave no number",
-    "refused": "cannot run, and was not started",
+    "refused": "impossible as stated, so not started or not drawn",
     "stale": "has a log of other settings",
-    "missing": "has no log and no published number",
+    "missing": "no log and no published number",
 }
 COVERAGE_COLUMNS = ("figure", "cell", "status", "reason", "n")
 # A grid of thousands of cells is told by its reasons; the cells one by one stand in the coverage table.
@@ -111,9 +111,12 @@ def page_html(entries: Sequence[Entry], page: Path) -> str:
 
 
 def lacking(coverage: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of coverage without a number, ordered as in LACKING; n counts the cells of a row, at least 1."""
+    """Return the rows of coverage without a number, ordered as in LACKING.
+
+    n stays the number of cells or readings that a row stands for, 0 where that cannot be counted.
+    """
     rows = coverage[coverage["status"].isin(LACKING)].copy()
-    rows["n"] = rows["n"].fillna(1).clip(lower=1).astype(int)
+    rows["n"] = rows["n"].fillna(0).astype(int)
     rows["reason"] = rows["reason"].where(rows["reason"].notna(), "no reason is stated").astype(str)
     rows["status"] = pd.Categorical(rows["status"], list(LACKING), ordered=True)
     return rows.sort_values(["status"], kind="stable")
@@ -124,7 +127,12 @@ def grouped(rows: pd.DataFrame, most_names: int = MOST_NAMES) -> pd.DataFrame:
     groups = rows.groupby(["status", "reason"], sort=False, observed=True)
     return pd.DataFrame(
         [
-            {"status": status, "reason": reason, "n": int(group["n"].sum()), "cell": _names(group["cell"], most_names)}
+            {
+                "status": status,
+                "reason": reason,
+                "n": int(group["n"].clip(lower=1).sum()),
+                "cell": _names(group["cell"], most_names),
+            }
             for (status, reason), group in groups
         ],
         columns=["status", "reason", "n", "cell"],
@@ -180,15 +188,16 @@ def _png_size(path: Path) -> tuple[int, int]:
 
 def _sources(table: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Iterable[Source]:
     """Return each source of the table's points, the largest first."""
+    drawn = table[table["y"] != ""]
     found = [
         Source(
             name=str(source),
             provenance=str(provenance),
             num_points=len(group),
-            folders=_native_folders(group["source_ref"]) or tuple(home.folder for home in homes.get(str(source), ())),
+            folders=_native_folders(group["source_ref"]) or _folders(homes.get(str(source), ()), group["source_ref"]),
             licence=next((home.licence for home in homes.get(str(source), ())), None),
         )
-        for (source, provenance), group in table.groupby(["source", "provenance"], sort=True)
+        for (source, provenance), group in drawn.groupby(["source", "provenance"], sort=True)
     ]
     return sorted(found, key=lambda source: (-source.num_points, source.name, source.provenance))
 
@@ -197,6 +206,21 @@ def _native_folders(references: Iterable[str]) -> tuple[Path, ...]:
     """Return the folders of the native studies, data/raw/<study>, whose logs are referred to."""
     parts = [Path(str(reference)).parts for reference in references]
     return tuple(sorted({Path(*part[:3]) for part in parts if part[:2] == ("data", "raw") and len(part) > 3}))
+
+
+def _folders(homes: Sequence[_Home], references: Iterable[str]) -> tuple[Path, ...]:
+    """Return the folders of a source; of several, those whose tables hold the references."""
+    folders = tuple(home.folder for home in homes)
+    if len(folders) < 2:
+        return folders
+    wanted = sorted({str(reference) for reference in references})
+    holding = tuple(folder for folder in folders if any(_holds(path, wanted) for path in folder.glob("*.csv")))
+    return holding or folders
+
+
+def _holds(path: Path, references: Sequence[str]) -> bool:
+    text = path.read_text(encoding="utf-8", errors="replace")
+    return any(reference in text for reference in references)
 
 
 def _homes(external: Path) -> dict[str, list[_Home]]:
@@ -250,7 +274,7 @@ def _evidence_words(counts: Mapping[str, int]) -> str:
 
 
 def _links(entry: Entry, page: Path) -> str:
-    links = [(f"{entry.name}.pdf", "PDF"), (f"{entry.name}.png", "PNG"), (f"{entry.name}.csv", "CSV of every point")]
+    links = [(f"{entry.name}.pdf", "PDF"), (f"{entry.name}.png", "PNG"), (f"{entry.name}.csv", "CSV")]
     links.append((_relative(Path("notebooks") / f"{entry.name}.ipynb", page), "notebook"))
     return " ".join(f'<a href="{_e(target)}">{words}</a>' for target, words in links)
 
@@ -285,27 +309,32 @@ def _lacking_html(entry: Entry) -> str:
     if rows.empty:
         return '<p class="whole">Every cell of its grid has a number.</p>'
     shown = rows if len(rows) <= MOST_ROWS else grouped(rows)
-    counts = rows.groupby("status", observed=True)["n"].sum()
+    counts = rows["n"].clip(lower=1).groupby(rows["status"], observed=True).sum()
     words = ", ".join(f"{counts[status]:,} {status}" for status in LACKING if status in counts.index)
-    body = "\n".join(
-        f"<tr><td>{_e(str(row.status))}</td><td>{_e(str(row.cell))}</td><td>{_e(str(row.reason))}</td>"
-        f'<td class="number">{row.n:,}</td></tr>'
-        for row in shown.itertuples()
-    )
-    terms = "; ".join(f"{status}: {LACKING[status]}" for status in LACKING if status in counts.index)
+    groups = "\n".join(_status_rows(status, shown[shown["status"] == status]) for status in counts.index)
     return f"""<details>
 <summary>Not shown: {words}</summary>
-<p class="terms">{terms}.</p>
 <table>
 <caption class="hidden">Cells of this figure's grid without a number</caption>
-<thead><tr>
-<th scope="col">state</th><th scope="col">cell</th><th scope="col">reason</th><th scope="col" class="number">count</th>
-</tr></thead>
-<tbody>
-{body}
-</tbody>
+<thead><tr><th scope="col">cell</th><th scope="col">reason</th><th scope="col" class="number">count</th></tr></thead>
+{groups}
 </table>
 </details>"""
+
+
+def _status_rows(status: str, rows: pd.DataFrame) -> str:
+    lines = "\n".join(
+        f'<tr><td>{_e(str(row.cell))}</td><td>{_e(str(row.reason))}</td><td class="number">{_number(row.n)}</td></tr>'
+        for row in rows.itertuples()
+    )
+    return f"""<tbody>
+<tr><th colspan="3" scope="rowgroup"><strong>{status}</strong>: {LACKING[status]}</th></tr>
+{lines}
+</tbody>"""
+
+
+def _number(count: Any) -> str:
+    return f"{int(count):,}" if count else ""
 
 
 def _evidence_row(kind: str, count: int) -> str:
@@ -411,10 +440,14 @@ figcaption { margin-top: .9rem; }
 details { margin-top: .8rem; }
 summary { cursor: pointer; padding: .15rem 0; }
 details ul { margin: .3rem 0; padding-left: 1.3rem; }
-.terms { margin: .3rem 0; color: var(--soft); }
-table { width: 100%; margin-top: .5rem; border-collapse: collapse; font-size: .9rem; line-height: 1.4; }
+table { width: 100%; table-layout: fixed; margin-top: .5rem; border-collapse: collapse; font-size: .9rem;
+  line-height: 1.4; }
 th, td { padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--rule); text-align: left; vertical-align: top; }
-th { color: var(--soft); font-weight: 600; }
+th { color: var(--soft); font-weight: 400; }
+th strong { color: var(--ink); font-weight: 600; }
+th:first-child { width: 36%; }
+th:last-child:not(:first-child) { width: 4rem; }
+tbody th { padding-top: .9rem; }
 .number { text-align: right; padding-right: 0; font-variant-numeric: tabular-nums; white-space: nowrap; }
 .hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 footer { padding-top: 1.5rem; color: var(--soft); }
