@@ -1,6 +1,8 @@
 """The page: whole, linked, legible, and the same bytes twice."""
 
+import io
 import json
+import math
 import re
 import shutil
 import struct
@@ -13,7 +15,7 @@ import pandas as pd
 import pytest
 
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.report import page
+from falloff.report import page, panels
 
 TABLE = """panel,series,x,y,provenance,source,source_ref
 a,s,8,1.5,published,ultrascale-playbook,a page
@@ -205,6 +207,15 @@ def test_of_two_folders_with_one_source_the_one_that_holds_the_points_is_linked(
 def test_rows_without_a_value_are_no_points(root: Path) -> None:
     write(Path("figures/strong_scaling.csv"), TABLE + "a,s,32,,published,ultrascale-playbook,a page\n")
     assert "ultrascale-playbook, 2 points published" in render()
+
+
+def test_the_points_of_the_sources_are_those_that_the_figure_counts(root: Path) -> None:
+    table = pd.read_csv(io.StringIO(TABLE)).assign(kind=["best", "ideal", "best", "best"])
+    table.loc[2, "y"] = math.nan
+    write(Path("figures/strong_scaling.csv"), panels.csv_text(table))
+    text = render()
+    for kind, count in panels.counts_by_provenance(table).items():
+        assert (f" {count} point {kind}" in text.replace(",", "")) == bool(count)
 
 
 def test_thousands_of_cells_are_told_by_their_reasons(root: Path) -> None:

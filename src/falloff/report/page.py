@@ -188,7 +188,7 @@ def _png_size(path: Path) -> tuple[int, int]:
 
 def _sources(table: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Iterable[Source]:
     """Return each source of the table's points, the largest first."""
-    drawn = table[table["y"] != ""]
+    drawn = _points(table)
     found = [
         Source(
             name=str(source),
@@ -200,6 +200,12 @@ def _sources(table: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Itera
         for (source, provenance), group in drawn.groupby(["source", "provenance"], sort=True)
     ]
     return sorted(found, key=lambda source: (-source.num_points, source.name, source.provenance))
+
+
+def _points(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that panels.counts_by_provenance counts (a test holds the two in step)."""
+    known = table[table["y"] != ""]
+    return known[known["kind"] != "ideal"] if "kind" in known.columns else known
 
 
 def _native_folders(references: Iterable[str]) -> tuple[Path, ...]:
