@@ -130,6 +130,11 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
     return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1).to(x.dtype)
 
 
+def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy, taken in float32, of logits [batch, seq, vocab] for targets [batch, seq]."""
+    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
 def materialize(module: nn.Module, prefix: str, seed: int, device: torch.device) -> None:
     """Give a module its initial weights on `device`, whole and before any sharding.
 

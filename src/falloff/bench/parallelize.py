@@ -5,11 +5,10 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812 (torch's own habit)
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from falloff.bench.network import Decoder, materialize
+from falloff.bench.network import Decoder, materialize, token_loss
 from falloff.bench.rank import TORCH_DTYPES
 from falloff.spec.cell import TrainCell
 from falloff.spec.layout import Layout
@@ -141,11 +140,6 @@ def accumulated_backward(module: nn.Module, cell: TrainCell) -> Callable[[Tensor
         return torch.stack(losses).mean()
 
     return backward
-
-
-def token_loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy, taken in float32, of logits [batch, seq, vocab] for targets [batch, seq]."""
-    return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
 
 
 def _local(loss: Tensor) -> Tensor:

@@ -7,8 +7,7 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-from falloff.bench.network import Decoder
-from falloff.bench.parallelize import token_loss
+from falloff.bench.network import Decoder, token_loss
 from falloff.bench.rank import TORCH_DTYPES
 from falloff.spec.cell import TrainCell
 
