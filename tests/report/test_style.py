@@ -116,10 +116,3 @@ def test_plain_ticks_stay_within_the_axis_and_few(low, factor):
 def test_plain_ticks_of_an_empty_range_are_an_error():
     with pytest.raises(ValueError, match="0 < low < high"):
         style.plain_ticks(3, 3)
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(9444.6, "9,445"), (0.5531, "0.553"), (12.34, "12.3"), (0, "0"), (float("nan"), "not stated")]
-)
-def test_a_number_label_has_three_digits_and_no_exponent(value, text):
-    assert style.number_label(value) == text

@@ -1,10 +1,7 @@
-"""Pieces of figures: values in, artists on an Axes. Notebooks put them together and save with `save_figure`."""
+"""Pieces of figures: values in, artists on an Axes. Notebooks put them together and save them with `saving`."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,24 +12,11 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
-from matplotlib.text import Annotation
 
-from falloff.outputs import whole_file
 from falloff.report import style
 
-POINTS_PER_INCH = 72.0
 LETTERS = "abcdefghijkl"
 SIGN_PT = 7.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Label:
-    """Text beside a point of the data."""
-
-    x: float
-    y: float
-    text: str
-    color: str = style.INK
 
 
 def new_figure(
@@ -42,8 +26,6 @@ def new_figure(
     width_in: float,
     height_in: float,
     height_ratios: Sequence[float] | None = None,
-    width_ratios: Sequence[float] | None = None,
-    sharex: bool = False,
 ) -> tuple[Figure, np.ndarray]:
     """Return a figure in falloff's style and its axes as an array of num_rows by num_columns."""
     style.apply()
@@ -53,8 +35,7 @@ def new_figure(
         figsize=(width_in, height_in),
         layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.04, hspace=0.05),
         squeeze=False,
-        sharex="col" if sharex else False,
-        gridspec_kw={"height_ratios": height_ratios, "width_ratios": width_ratios},
+        gridspec_kw={"height_ratios": height_ratios},
     )
     return fig, axes
 
@@ -70,7 +51,6 @@ def series(
     *,
     color: str,
     marker: str | None = None,
-    join: bool = True,
     size: float = 1.0,
     widest_gap: float = math.inf,
 ) -> None:
@@ -91,7 +71,7 @@ def series(
         ax.plot(
             whole["x"],
             whole["y"],
-            linestyle=mark.line if join else "none",
+            linestyle=mark.line,
             color=color,
             marker=marker if marker and provenance == "published" else mark.marker,
             markersize=mark.size_pt * size,
@@ -166,113 +146,6 @@ def ideal_line(ax: Axes, xs: Sequence[float], *, x0: float, y0: float, below: bo
         color=style.GREY,
         path_effects=[withStroke(linewidth=1.8, foreground="white")],
     )
-
-
-def direct_labels(
-    ax: Axes,
-    labels: Sequence[Label],
-    *,
-    dx_pt: float = 5.0,
-    fontsize: float = style.LABEL_PT,
-    in_margin: bool = False,
-) -> None:
-    """Write each label to the right of its point, moved up or down so that no two overlap and none leaves the panel.
-
-    Call once limits are set: the places are computed on the laid-out figure. `in_margin` puts all of them beside
-    the panel. A label moved away from its point gets a thin leader.
-    """
-    if not labels:
-        return
-    notes = [_label(ax, label, fontsize) for label in labels]
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    for _ in range(2):  # labels take room, which moves the axes, which moves the labels
-        figure.draw_without_rendering()
-        scale = figure.dpi / POINTS_PER_INCH
-        at = np.array([ax.transData.transform((label.x, label.y)) for label in labels])
-        heights = [(note.get_text().count("\n") + 1) * fontsize * 1.18 * scale for note in notes]
-        box = ax.get_window_extent()
-        places = dodge([float(y) for y in at[:, 1]], heights, low=box.y0, high=box.y1)
-        for note, (x, y), place in zip(notes, at, places, strict=True):
-            away = (box.x1 - x) / scale if in_margin else 0.0
-            note.set_position((away + dx_pt, (place - y) / scale))
-            moved = away > 2 * dx_pt or abs(place - y) > 0.7 * fontsize * scale
-            assert note.arrow_patch is not None
-            note.arrow_patch.set_visible(moved)
-
-
-def _label(ax: Axes, label: Label, fontsize: float) -> Annotation:
-    return ax.annotate(
-        label.text,
-        (label.x, label.y),
-        xytext=(0, 0),
-        textcoords="offset points",
-        ha="left",
-        va="center",
-        fontsize=fontsize,
-        color=label.color,
-        linespacing=1.05,
-        annotation_clip=False,
-        arrowprops={
-            "arrowstyle": "-",
-            "color": label.color,
-            "linewidth": 0.4,
-            "shrinkA": 0.0,
-            "shrinkB": 2.5,
-            "relpos": (0.0, 0.5),
-        },
-        path_effects=[withStroke(linewidth=1.8, foreground="white")],  # legible over a line
-        zorder=4,
-    )
-
-
-def dodge(
-    wanted: Sequence[float], heights: Sequence[float], *, low: float = -math.inf, high: float = math.inf
-) -> list[float]:
-    """Return centres for boxes of the given heights that do not overlap, as near the wanted ones as they can be.
-
-    Boxes keep their order; those that touch move as a block about the mean of what its members want. All stay
-    between `low` and `high`, or above `low` alone where they are too many for that.
-    """
-    order = sorted(range(len(wanted)), key=lambda i: (wanted[i], i))
-    blocks: list[list[int]] = []
-    for index in order:
-        blocks.append([index])
-        while len(blocks) > 1 and _top(blocks[-2], wanted, heights) > _bottom(blocks[-1], wanted, heights):
-            last = blocks.pop()
-            blocks[-1].extend(last)
-    places = [0.0] * len(wanted)
-    for block in blocks:
-        edge = _bottom(block, wanted, heights)
-        for index in block:
-            places[index] = edge + heights[index] / 2
-            edge += heights[index]
-    return _kept_within(places, heights, order, low, high)
-
-
-def _kept_within(
-    places: Sequence[float], heights: Sequence[float], order: Sequence[int], low: float, high: float
-) -> list[float]:
-    kept, ceiling, floor = list(places), high, low
-    for index in reversed(order):
-        kept[index] = min(kept[index], ceiling - heights[index] / 2)
-        ceiling = kept[index] - heights[index] / 2
-    for index in order:
-        kept[index] = max(kept[index], floor + heights[index] / 2)
-        floor = kept[index] + heights[index] / 2
-    return kept
-
-
-def _bottom(block: Sequence[int], wanted: Sequence[float], heights: Sequence[float]) -> float:
-    edge, bottoms = 0.0, []
-    for index in block:
-        bottoms.append(wanted[index] - edge - heights[index] / 2)
-        edge += heights[index]
-    return math.fsum(bottoms) / len(bottoms)
-
-
-def _top(block: Sequence[int], wanted: Sequence[float], heights: Sequence[float]) -> float:
-    return _bottom(block, wanted, heights) + math.fsum(heights[index] for index in block)
 
 
 def value_bars(
@@ -476,106 +349,3 @@ def _mark_handle(provenance: str, words: str, marker: str) -> Line2D:
         markeredgecolor=style.INK,
         label=words,
     )
-
-
-def counts_by_provenance(table: pd.DataFrame) -> dict[str, int]:
-    """Return how many points of the table are of each provenance, all four named.
-
-    A row without y is no point, nor is one whose `kind` is ideal: a line that nobody measured or printed.
-    """
-    points = table.dropna(subset=["y"])
-    if "kind" in points.columns:
-        points = points[points["kind"] != "ideal"]
-    found = points["provenance"].value_counts()
-    return {provenance: int(found.get(provenance, 0)) for provenance in style.PROVENANCES}
-
-
-def counts_sentence(table: pd.DataFrame) -> str:
-    """Return the sentence that a caption begins with: how many points are of which provenance."""
-    counts = counts_by_provenance(table)
-    return "Points: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
-
-
-def distinct(values: pd.Series, joiner: str = " and ") -> str:
-    """Return the different values of a column in words, for a caption; 'not stated' where there is none."""
-    known = list(dict.fromkeys(values.dropna()))
-    numbers = pd.api.types.is_numeric_dtype(values)
-    return joiner.join(style.tick_label(float(value)) if numbers else str(value) for value in known) or "not stated"
-
-
-def missing_sentence(coverage: pd.DataFrame, *, most: int = 6) -> str:
-    """Return what the grid of a figure lacks, in words, with reasons; empty where nothing does."""
-    lacking = coverage[coverage["status"].isin(["failed", "stale", "missing", "refused"])]
-    if lacking.empty:
-        return ""
-    parts = [
-        f"{row.cell} ({row.status}{f': {row.reason}' if isinstance(row.reason, str) else ''})"
-        for row in lacking.head(most).itertuples()
-    ]
-    rest = f"; and {len(lacking) - most} more, listed beside the figure" if len(lacking) > most else ""
-    return f"Not shown: {'; '.join(parts)}{rest}."
-
-
-def save_figure(
-    fig: Figure, out: str | Path, table: pd.DataFrame, *, title: str, caption: str, alt: str
-) -> dict[str, object]:
-    """Write <out>.pdf, .png, .csv (the table) and .json (title, caption, alt, counts); return the last one's content.
-
-    The caption gets the counts by provenance in front. Same input, same bytes: no dates, no versions of software.
-    ValueError where `table` is empty or names an unknown provenance.
-    """
-    _check_table(table, str(out))
-    about: dict[str, object] = {
-        "title": title,
-        "caption": " ".join(part for part in (counts_sentence(table), " ".join(caption.split())) if part),
-        "alt": " ".join(alt.split()),
-        "counts": counts_by_provenance(table),
-    }
-    with whole_file(Path(f"{out}.pdf")) as path:
-        fig.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
-    with whole_file(Path(f"{out}.png")) as path:
-        fig.savefig(path, format="png", dpi=style.PNG_DPI, metadata={"Software": None})
-    with whole_file(Path(f"{out}.csv")) as path:
-        path.write_text(csv_text(table), encoding="utf-8", newline="")
-    with whole_file(Path(f"{out}.json")) as path:
-        path.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    return about
-
-
-def csv_text(table: pd.DataFrame) -> str:
-    """Return the table as CSV: rows in the order of their own text, numbers at 6 significant digits.
-
-    Whole numbers are written whole: a message of 67108864 bytes is not 6.71089e+07.
-    """
-    text = pd.DataFrame({name: [_csv_cell(value) for value in table[name]] for name in table.columns})
-    first = [name for name in ("panel", "series") if name in table.columns]
-    order = pd.DataFrame({**{name: text[name] for name in first}, "x": _sortable_x(table)})
-    order = pd.concat([order, text.add_prefix("then_")], axis=1)
-    indices = order.sort_values(list(order.columns), kind="stable").index
-    return text.loc[indices].to_csv(index=False, lineterminator="\n")
-
-
-def _sortable_x(table: pd.DataFrame) -> list[float]:
-    values = pd.to_numeric(table["x"], errors="coerce") if "x" in table.columns else pd.Series([0.0] * len(table))
-    return [math.inf if pd.isna(value) else float(value) for value in values]
-
-
-def _csv_cell(value: object) -> str:
-    if isinstance(value, (list, tuple, np.ndarray)):
-        return " ".join(_csv_cell(item) for item in value)
-    if value is None or pd.isna(value):  # type: ignore[call-overload]
-        return ""
-    if isinstance(value, (float, np.floating)):
-        number = float(value)
-        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else f"{number:.6g}"
-    return str(value)
-
-
-def _check_table(table: pd.DataFrame, where: str) -> None:
-    if table.empty:
-        raise ValueError(f"{where}: the table is empty, there is nothing to draw")
-    unknown = sorted(set(table["provenance"].astype(str)) - set(style.PROVENANCES))
-    if unknown:
-        raise ValueError(
-            f"{where}: provenance {', '.join(unknown)} in the table; allowed: {', '.join(style.PROVENANCES)}"
-        )

@@ -135,16 +135,6 @@ def ramp(num_colors: int) -> list[str]:
     return [mpl.colors.to_hex(mpl.colormaps["inferno"](value)) for value in np.linspace(0.66, 0.05, num_colors)]
 
 
-def number_label(value: float, digits: int = 3) -> str:
-    """Return a number for people: at least `digits` significant digits, thousands by commas, no exponent."""
-    if not math.isfinite(value):
-        return "not stated"
-    if value == 0:
-        return "0"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(value))))
-    return f"{value:,.{decimals}f}"
-
-
 def tick_label(value: float) -> str:
     """Return a number as axes print it: 8, 1,000, 0.5."""
     return f"{value:,.10g}"

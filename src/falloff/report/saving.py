@@ -1,0 +1,123 @@
+"""A figure and its numbers on disk: PDF, PNG, CSV, and JSON with title, caption, alt text and counts."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from falloff.outputs import whole_file
+from falloff.report import style
+
+
+def save_figure(
+    fig: Figure, out: str | Path, table: pd.DataFrame, *, title: str, caption: str, alt: str
+) -> dict[str, object]:
+    """Write <out>.pdf, .png, .csv (the table) and .json (title, caption, alt, counts); return the last one's content.
+
+    The caption gets the counts by provenance in front. Same input, same bytes: no dates, no versions of software.
+    ValueError where `table` is empty or names an unknown provenance.
+    """
+    _check_table(table, str(out))
+    assert smallest_text_pt(fig) >= style.SMALLEST_PT
+    about: dict[str, object] = {
+        "title": title,
+        "caption": " ".join(part for part in (counts_sentence(table), " ".join(caption.split())) if part),
+        "alt": " ".join(alt.split()),
+        "counts": counts_by_provenance(table),
+    }
+    with whole_file(Path(f"{out}.pdf")) as path:
+        fig.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
+    with whole_file(Path(f"{out}.png")) as path:
+        fig.savefig(path, format="png", dpi=style.PNG_DPI, metadata={"Software": None})
+    with whole_file(Path(f"{out}.csv")) as path:
+        path.write_text(csv_text(table), encoding="utf-8", newline="")
+    with whole_file(Path(f"{out}.json")) as path:
+        path.write_text(json.dumps(about, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return about
+
+
+def counts_by_provenance(table: pd.DataFrame) -> dict[str, int]:
+    """Return how many points of the table are of each provenance, all four named.
+
+    A row without y is no point, nor is one whose `kind` is ideal: a line that nobody measured or printed.
+    """
+    points = table.dropna(subset=["y"])
+    if "kind" in points.columns:
+        points = points[points["kind"] != "ideal"]
+    found = points["provenance"].value_counts()
+    return {provenance: int(found.get(provenance, 0)) for provenance in style.PROVENANCES}
+
+
+def counts_sentence(table: pd.DataFrame) -> str:
+    """Return the sentence that a caption begins with: how many points are of which provenance."""
+    counts = counts_by_provenance(table)
+    return "Points: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+
+
+def distinct(values: pd.Series, joiner: str = " and ") -> str:
+    """Return the different values of a column in words, for a caption; 'not stated' where there is none."""
+    known = list(dict.fromkeys(values.dropna()))
+    numbers = pd.api.types.is_numeric_dtype(values)
+    return joiner.join(style.tick_label(float(value)) if numbers else str(value) for value in known) or "not stated"
+
+
+def missing_sentence(coverage: pd.DataFrame, *, most: int = 6) -> str:
+    """Return what the grid of a figure lacks, in words, with reasons; empty where nothing does."""
+    lacking = coverage[coverage["status"].isin(["failed", "stale", "missing", "refused"])]
+    if lacking.empty:
+        return ""
+    parts = [
+        f"{row.cell} ({row.status}{f': {row.reason}' if isinstance(row.reason, str) else ''})"
+        for row in lacking.head(most).itertuples()
+    ]
+    rest = f"; and {len(lacking) - most} more, listed beside the figure" if len(lacking) > most else ""
+    return f"Not shown: {'; '.join(parts)}{rest}."
+
+
+def smallest_text_pt(fig: Figure) -> float:
+    """Return the size of the smallest text on a figure in points, infinity where there is none."""
+    texts = [text for text in fig.findobj(Text) if isinstance(text, Text) and text.get_text()]
+    return min((float(text.get_fontsize()) for text in texts), default=math.inf)
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Return the table as CSV: rows in the order of their own text, numbers at 6 significant digits.
+
+    Whole numbers are written whole: a message of 67108864 bytes is not 6.71089e+07.
+    """
+    text = pd.DataFrame({name: [_csv_cell(value) for value in table[name]] for name in table.columns})
+    first = [name for name in ("panel", "series") if name in table.columns]
+    order = pd.DataFrame({**{name: text[name] for name in first}, "x": _sortable_x(table)})
+    order = pd.concat([order, text.add_prefix("then_")], axis=1)
+    indices = order.sort_values(list(order.columns), kind="stable").index
+    return text.loc[indices].to_csv(index=False, lineterminator="\n")
+
+
+def _sortable_x(table: pd.DataFrame) -> list[float]:
+    values = pd.to_numeric(table["x"], errors="coerce") if "x" in table.columns else pd.Series([0.0] * len(table))
+    return [math.inf if pd.isna(value) else float(value) for value in values]
+
+
+def _csv_cell(value: object) -> str:
+    if isinstance(value, (list, tuple, np.ndarray)):
+        return " ".join(_csv_cell(item) for item in value)
+    if value is None or pd.isna(value):  # type: ignore[call-overload]
+        return ""
+    if isinstance(value, (float, np.floating)):
+        number = float(value)
+        return str(int(number)) if number.is_integer() and abs(number) < 2**53 else f"{number:.6g}"
+    return str(value)
+
+
+def _check_table(table: pd.DataFrame, where: str) -> None:
+    if table.empty:
+        raise ValueError(f"{where}: the table is empty, there is nothing to draw")
+    unknown = sorted(set(table["provenance"].astype(str)) - set(style.PROVENANCES))
+    if unknown:
+        raise ValueError(
+            f"{where}: provenance {', '.join(unknown)} in the table; allowed: {', '.join(style.PROVENANCES)}"
+        )
