@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.report import page, panels
+from falloff.report import page, saving
 
 TABLE = """panel,series,x,y,provenance,source,source_ref
 a,s,8,1.5,published,ultrascale-playbook,a page
@@ -212,9 +212,9 @@ def test_rows_without_a_value_are_no_points(root: Path) -> None:
 def test_the_points_of_the_sources_are_those_that_the_figure_counts(root: Path) -> None:
     table = pd.read_csv(io.StringIO(TABLE)).assign(kind=["best", "ideal", "best", "best"])
     table.loc[2, "y"] = math.nan
-    write(Path("figures/strong_scaling.csv"), panels.csv_text(table))
+    write(Path("figures/strong_scaling.csv"), saving.csv_text(table))
     text = render()
-    for kind, count in panels.counts_by_provenance(table).items():
+    for kind, count in saving.counts_by_provenance(table).items():
         assert (f" {count} point {kind}" in text.replace(",", "")) == bool(count)
 
 
