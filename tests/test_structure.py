@@ -39,7 +39,7 @@ STAGES = (
 NODE_STAGES = ("units", "outputs", "provenance", "spec", "rawlog", "launch", "bench")
 NODE_PACKAGES = {"yaml", "numpy", "pynvml"}
 # What several modules do together has a test of its own.
-TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py"}
+TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base", "core"}
 
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -203,7 +203,7 @@ def _sources(table: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Itera
 
 
 def _points(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that panels.counts_by_provenance counts (a test holds the two in step)."""
+    """Return the rows that saving.counts_by_provenance counts (a test holds the two in step)."""
     known = table[table["y"] != ""]
     return known[known["kind"] != "ideal"] if "kind" in known.columns else known
 
