@@ -76,7 +76,7 @@ def write_power(folder: Path) -> None:
         time_s = 1_800_000_000.0 + sample / 10
         for device in range(4):
             draw_w = 100.0 * (device + 1)
-            lines.append(f"{time_s},GPU-{device},{draw_w},{draw_w * sample / 10 + 50},1500,40,0")
+            lines.append(f"{time_s},{device},{draw_w},{draw_w * sample / 10 + 50},1500,40,0")
     (folder / "power.csv").write_text("\n".join(lines) + "\n")
 
 
@@ -255,3 +255,21 @@ def test_the_script_says_what_is_wrong_and_writes_nothing(
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert not list(tmp_path.glob("*.parquet"))
+
+
+REAL_GPU_LOG = Path(__file__).parents[1] / "data/native/laptop/llama-5m-dp_shard2-79881de5/1/events.jsonl"
+
+
+def test_a_real_log_of_two_gpus_gives_steps_power_and_identity() -> None:
+    (run,), _ = read_native_log(REAL_GPU_LOG, {"h200-sxm": H200})
+    assert run.outcome == "ok"
+    assert (run.backend, run.num_gpus, run.hardware, run.nccl) == ("nccl", 2, "h200-sxm", "2.28.9")
+    assert run.step_s is not None
+    assert len(run.step_s) == 10
+    assert run.power_limit_w == 700
+    # the counters of both boards over the window of the measured steps, and the draw that follows from them
+    assert run.window_s == pytest.approx(0.528, abs=1e-3)
+    assert run.energy_j == pytest.approx(167.6, abs=0.1)
+    assert run.draw_w == pytest.approx(run.energy_j / run.window_s / 2)
+    assert run.power_source == "NVML gpu (instant, by field) every 0.1 s, energy counter"
+    assert run.trace_note is not None

@@ -258,7 +258,8 @@ def _power(log: _Log, window: Window) -> Power:
         samples = read_native_power(log.path.parent / meter["file"])
     except ValueError as error:
         return no_power(_without_folder(error, log))
-    return measure_power(samples, [device["uuid"] for device in devices], [window], name)
+    # power.csv counts devices as the power event does; who they are, the event says
+    return measure_power(samples, [str(device["index"]) for device in devices], [window], name)
 
 
 def _trace(log: _Log, cell: TrainCell) -> dict[str, Any]:
