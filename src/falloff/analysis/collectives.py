@@ -177,8 +177,9 @@ def _coverage_of_panel(panel: _Panel, held: Sequence[dict[str, Any]]) -> Iterato
         hidden = group[~group["known"]]
         if len(hidden):
             at = [bytes_label(x) if panel.x == "message_bytes" else f"{int(x)} nodes" for x in sorted(hidden[panel.x])]
-            reason = f"no number in the source at {', '.join(at)}"
-            yield CoverageRow(figure=FIGURE, cell=f"{series}{where}", status="missing", reason=reason, n=len(hidden))
+            cell = f"{series}{where}, at {', '.join(at)}"
+            reason = "the source has no number there"
+            yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=len(hidden))
 
 
 def _where(panel: str) -> str:

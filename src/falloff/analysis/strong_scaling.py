@@ -245,7 +245,7 @@ def _coverage_of(words: str, there: Sequence[Row]) -> Iterator[CoverageRow]:
         yield CoverageRow(figure=FIGURE, cell=words, status="published", n=len(drawn))
     if failed:
         whole = f"all {len(failed)} layouts" if not drawn else f"{len(failed)} of {len(failed) + len(drawn)} layouts"
-        reason = f"{whole} crashed or ran out of memory: the source does not tell them apart"
-        yield CoverageRow(figure=FIGURE, cell=words, status="failed", reason=reason, n=len(failed))
+        reason = "crashed or ran out of memory: the source does not tell them apart"
+        yield CoverageRow(figure=FIGURE, cell=f"{words}, {whole}", status="failed", reason=reason, n=len(failed))
     if not drawn and not failed:
         yield CoverageRow(figure=FIGURE, cell=words, status="missing", reason="no published cell", n=0)

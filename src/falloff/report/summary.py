@@ -43,7 +43,7 @@ def _lacking_words(coverage: pd.DataFrame) -> str:
     groups = grouped(lacking(coverage))
     if groups.empty:
         return "none"
-    return "; ".join(
+    return " · ".join(
         f"{of_status['n'].sum():,} {status} ({_reasons(of_status)})"
         for status, of_status in groups.groupby("status", sort=False)
     )
@@ -55,10 +55,10 @@ def _reasons(groups: pd.DataFrame) -> str:
     reasons = [_short(str(reason)) for reason in ordered["reason"]]
     if len(reasons) == 1:
         return reasons[0]
-    shown = [f"{count:,} {reason}" for count, reason in zip(ordered["n"], reasons, strict=True)]
+    shown = [f"{count:,} × {reason}" for count, reason in zip(ordered["n"], reasons, strict=True)]
     rest = len(shown) - MOST_REASONS
-    others = [f"{ordered['n'].iloc[MOST_REASONS:].sum():,} for {rest} other reasons"] if rest > 0 else []
-    return ", ".join([*shown[:MOST_REASONS], *others])
+    others = [f"{ordered['n'].iloc[MOST_REASONS:].sum():,} × {rest} other reasons"] if rest > 0 else []
+    return "; ".join([*shown[:MOST_REASONS], *others])
 
 
 def _short(reason: str) -> str:
