@@ -20,11 +20,6 @@ _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_t
 _reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-def main() -> int:
-    """Run this rank; return the exit code."""
-    return run_as_rank(sys.argv[1:], sweep)
-
-
 def sweep(rank: Rank) -> None:
     """Run every collective of the cell at every size, smallest first, and write what each iteration took."""
     cell = rank.cell
@@ -125,4 +120,4 @@ def _is_correct(call: Call) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_rank(sys.argv[1:], sweep)

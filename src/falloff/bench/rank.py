@@ -2,11 +2,12 @@
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -16,6 +17,10 @@ from falloff.spec.cell import Cell, cell_from_json
 
 FailureKind = Literal["oom", "unstable", "crash"]
 T = TypeVar("T")
+
+# The agent looks at its ranks ten times a second and ends the others once one is gone, so who is still here after
+# this failed on its own account, and the log holds causes and not what follows from them.
+LOST_PEER_GRACE_S = 3.0
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -57,11 +62,11 @@ class Rank:
             rawlog.append_event(self.run_dir, event, **fields)
 
 
-def run_as_rank(arguments: Sequence[str], work: Callable[[Rank], None]) -> int:
-    """Do `work` as one rank of the run in the directory `arguments[0]`; return the exit code.
+def run_as_rank(arguments: Sequence[str], work: Callable[[Rank], None]) -> NoReturn:
+    """Do `work` as one rank of the run in the directory `arguments[0]`, and end the process.
 
-    What goes wrong becomes one failure event. The process then ends without the clean-up of its process group,
-    which would wait for ranks that are stuck; the agent ends those.
+    What goes wrong becomes one failure event; the process group is then left as it is, since to take it down would
+    wait for ranks that are stuck, which the agent ends.
     """
     run_dir = Path(arguments[0])
     try:
@@ -73,8 +78,16 @@ def run_as_rank(arguments: Sequence[str], work: Callable[[Rank], None]) -> int:
         dist.destroy_process_group()
     except Exception as error:
         _report(run_dir, error)
-        os._exit(1)
-    return 0
+        _leave(1)
+    _leave(0)
+
+
+def _leave(exit_code: int) -> NoReturn:
+    # Past the interpreter's own end, in which threads of gloo's subgroups now and then abort a rank that is done
+    # ("terminate called without an active exception"; torch 2.11 on CPU, seen on 2026-11-30).
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_code)
 
 
 def _join(run_dir: Path) -> Rank:
@@ -158,13 +171,17 @@ def failure_kind(error: BaseException) -> FailureKind:
 
 
 def _report(run_dir: Path, error: BaseException) -> None:
+    """Append the failure event. A rank that fails because another is gone is ended by the agent before it does."""
     traceback.print_exc()
-    sys.stderr.flush()
-    lines = str(error).strip().splitlines() or [""]
+    kind = failure_kind(error)
+    if kind == "crash" and dist.is_initialized() and dist.get_world_size() > 1:
+        sys.stderr.flush()
+        time.sleep(LOST_PEER_GRACE_S)
+    line = (str(error).strip().splitlines() or [""])[0]
     rawlog.append_event(
         run_dir,
         "failure",
         rank=int(os.environ.get("RANK", "0")),
-        kind=failure_kind(error),
-        message=f"{type(error).__name__}: {lines[0]}"[:500],
+        kind=kind,
+        message=(f"{type(error).__name__}: {line}" if kind == "crash" else line)[:500],
     )

@@ -27,11 +27,6 @@ BETAS = (0.9, 0.95)  # Llama 2 (arXiv 2307.09288, section 2.2), as is the decay
 WEIGHT_DECAY = 0.1
 
 
-def main() -> int:
-    """Run this rank; return the exit code."""
-    return run_as_rank(sys.argv[1:], train)
-
-
 def train(rank: Rank) -> None:
     """Run every window of the cell's steps and write what they took."""
     cell = rank.cell
@@ -187,4 +182,4 @@ def _peak_bytes(device: torch.device) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_as_rank(sys.argv[1:], train)
