@@ -57,7 +57,9 @@ def results(tmp_path_factory):
 
     def of(num_processes: int) -> dict:
         if num_processes not in kept:
+            kept[num_processes] = None  # so that a launch that fails is not tried again for every test
             kept[num_processes] = launch(num_processes, tmp_path_factory.mktemp(f"at{num_processes}"))
+        assert kept[num_processes] is not None, f"the launch of {num_processes} processes failed"
         return kept[num_processes]
 
     return of

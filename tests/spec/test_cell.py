@@ -8,10 +8,12 @@ import pytest
 
 from falloff.spec.cell import CollectivesCell, TrainCell, cell_from_json, cell_to_json
 from falloff.spec.layout import Layout
-from falloff.spec.network import read_network
+from falloff.spec.network import Network, read_network
 from falloff.spec.reading import ImpossibleLayoutError
 
 MODELS = Path(__file__).parents[2] / "config" / "models"
+
+ODD_HEADS = Network(name="odd", layers=4, hidden=24, heads=8, kv_heads=8, ffn=64, vocab=64, source="a test")
 
 
 def make_cell(layout: dict[str, int] | None = None, **changes: Any) -> TrainCell:
@@ -45,6 +47,7 @@ def test_microbatches_shrink_as_ranks_are_added_and_tokens_do_not() -> None:
         ({"pp": 8}, {"global_batch": 16}, r"pp 8 has more stages than the network has layers \(4\)"),
         ({"dp_shard": 8}, {}, "global_batch 8 is not divisible by dp 8 times microbatch 2"),
         ({"pp": 4}, {"microbatch": 4}, "2 microbatches are too few for pp 4 stages"),
+        ({}, {"network": ODD_HEADS}, "a head of 3 is odd, and rotary positions turn pairs"),
     ],
 )
 def test_a_layout_that_cannot_run_is_refused_with_its_reason(

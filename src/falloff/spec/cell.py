@@ -116,6 +116,8 @@ def _why_it_cannot_run(cell: TrainCell) -> list[str]:
         reasons.append(f"pp {layout.pp} beside another axis ({layout.label}) is not run by the benchmark")
     if layout.tp > 1 and layout.dp_replicate > 1:
         reasons.append(f"tp {layout.tp} beside dp_replicate {layout.dp_replicate} is not run by the benchmark")
+    if network.head_size % 2:
+        reasons.append(f"a head of {network.head_size} is odd, and rotary positions turn pairs")
     for what, size in (
         ("heads", network.heads),
         ("kv_heads", network.kv_heads),
