@@ -64,6 +64,27 @@ def test_a_run_that_completes_is_sealed_as_ok_with_the_whole_cell(
     assert last["outcome"] == "ok"
 
 
+def test_work_of_others_is_told_from_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = "import time\nwhile time.process_time() < 2: pass"
+    ranks_that(monkeypatch, f"{busy}\n{COMPLETES}")
+    alone = run_in(tmp_path / "alone")
+    measure(alone)
+    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        beside = run_in(tmp_path / "beside")
+        measure(beside)
+    finally:
+        other.kill()
+        other.wait()
+    cores = os.cpu_count() or 1
+    share = {run: float(str(events_of(run)[-1]["other_cpu_share"])) for run in (alone, beside)}
+    # the other process takes a core, or half of one where there is only one
+    assert share[beside] > 0.4 / cores
+    # whoever else is at work here makes both shares larger, never the run's own two busy seconds
+    capacity_s = float(str(events_of(alone)[-1]["wall_s"])) * cores
+    assert share[alone] <= 1 - 2 / capacity_s + 0.05
+
+
 def test_ranks_that_say_nothing_crashed_even_with_exit_code_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks_that(monkeypatch, "pass")
     assert measure(run_in(tmp_path)) == "crash"

@@ -82,7 +82,7 @@ def _run_and_seal(run: Run, run_id: str) -> str:
     run.run_dir.mkdir(parents=True, exist_ok=True)
     command = rank_command(run.cell, run.run_dir)
     rawlog.append_event(run.run_dir, "run_started", **_first_event(run, run_id, command))
-    started_s = time.monotonic()
+    started_s, others = time.monotonic(), OtherLoad()
     with _interruption_ends(run_id, run.run_dir):
         exit_code, timed_out = _run_ranks(run, run_id, command)
     outcome, reason = judge(rawlog.read_open_events(run.run_dir), exit_code, timed_out, run.limits)
@@ -93,9 +93,48 @@ def _run_and_seal(run: Run, run_id: str) -> str:
         reason=reason,
         exit_code=exit_code,
         wall_s=time.monotonic() - started_s,
+        other_cpu_share=others.share(),
     )
     rawlog.seal(run.run_dir)
     return outcome
+
+
+class OtherLoad:
+    """How busy other processes keep this machine's cores, from its creation on.
+
+    One launch of a cell took three times another's step time while a test suite ran beside it (2 cores,
+    2026-11-30): a log must be able to say that it was not alone.
+    """
+
+    def __init__(self) -> None:
+        self._start_s, self._busy_s, self._own_s = time.monotonic(), _machine_busy_s(), _own_cpu_s()
+
+    def share(self) -> float | None:
+        """Return the CPU time of other processes as a share of all cores, None where the system does not say."""
+        busy_s = _machine_busy_s()
+        if busy_s is None or self._busy_s is None:
+            return None
+        other_s = (busy_s - self._busy_s) - (_own_cpu_s() - self._own_s)
+        return max(0.0, other_s / (time.monotonic() - self._start_s) / (os.cpu_count() or 1))
+
+
+def _machine_busy_s() -> float | None:
+    """Return the CPU seconds that all cores have worked since boot (Linux: /proc/stat), stolen ones included."""
+    try:
+        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+            int, Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]
+        )
+    except (OSError, ValueError):
+        return None
+    return (user + nice + system + irq + softirq + steal) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_cpu_s() -> float:
+    """Return the CPU seconds of the launcher and of the ranks and samplers that it has waited for."""
+    return sum(
+        usage.ru_utime + usage.ru_stime
+        for usage in (resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN))
+    )
 
 
 def _first_event(run: Run, run_id: str, command: list[str]) -> dict[str, Any]:

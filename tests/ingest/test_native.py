@@ -273,3 +273,15 @@ def test_a_real_log_of_two_gpus_gives_steps_power_and_identity() -> None:
     assert run.draw_w == pytest.approx(run.energy_j / run.window_s / 2)
     assert run.power_source == "NVML gpu (instant, by field) every 0.1 s, energy counter"
     assert run.trace_note is not None
+
+
+@pytest.mark.parametrize(("share", "flags"), [(None, None), (0.05, None), (0.62, ("busy machine: other processes",))])
+def test_a_run_beside_other_work_is_flagged(
+    write_log: WriteLog, cpu_run: list[Event], share: float | None, flags: tuple[str] | None
+) -> None:
+    (run,), _ = read_native_log(write_log(change(cpu_run, "outcome", other_cpu_share=share)))
+    if flags is None:
+        assert run.flags is None
+    else:
+        assert run.flags is not None
+        assert run.flags[0].startswith(flags)

@@ -20,6 +20,9 @@ NO_EXPOSURE_ON_GLOO = (
     "exposed communication is not defined on gloo: its work runs on CPU threads that share the cores with compute"
 )
 
+# Idle virtual machines here show 1 to 4 %; a test suite beside a launch, 40 % and more.
+MAX_OTHER_CPU_SHARE = 0.1
+
 Event = dict[str, Any]
 
 
@@ -184,7 +187,7 @@ def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) ->
         power_limit_w=next(iter(limits)) if len(limits) == 1 else None,
         memory_bytes=max(peaks["rank_peak_bytes"]) if peaks else None,
         memory_kind=peaks.get("kind"),
-        flags=flags or None,
+        flags=(*flags, *_busy(log)) or None,
         **{"note": _note(log), **(_measured(log, cell) if log.last["outcome"] == "ok" else {})},
     )
 
@@ -193,6 +196,14 @@ def _sharding(layout: Layout) -> str | None:
     if layout.dp_shard > 1:
         return "hsdp" if layout.dp_replicate > 1 else "fsdp"
     return "ddp" if layout.dp_replicate > 1 else None
+
+
+def _busy(log: _Log) -> tuple[str, ...]:
+    """Return a flag where other processes took a share of the cores that a step time would show."""
+    share = log.last.get("other_cpu_share")
+    if share is None or share <= MAX_OTHER_CPU_SHARE:
+        return ()
+    return (f"busy machine: other processes used {share:.0%} of the cores",)
 
 
 def _note(log: _Log) -> str | None:
@@ -291,7 +302,7 @@ def _collective_records(log: _Log, cell: CollectivesCell, hardware: Mapping[str,
             num_ranks=cell.num_processes,
             ranks_per_node=cell.num_processes // len(log.first["nodes"]),
             dtype=cell.dtype,
-            flags=flags or None,
+            flags=(*flags, *_busy(log)) or None,
             note=_note(log),
         )
         for collective in cell.collectives
