@@ -275,9 +275,11 @@ def test_a_real_log_of_two_gpus_gives_steps_power_and_identity() -> None:
     assert run.trace_note is not None
 
 
-@pytest.mark.parametrize(("share", "flags"), [(None, None), (0.05, None), (0.62, ("busy machine: other processes",))])
+@pytest.mark.parametrize(
+    ("share", "flags"), [(None, None), (0.05, None), (0.62, "busy machine: other processes used 62 %")]
+)
 def test_a_run_beside_other_work_is_flagged(
-    write_log: WriteLog, cpu_run: list[Event], share: float | None, flags: tuple[str] | None
+    write_log: WriteLog, cpu_run: list[Event], share: float | None, flags: str | None
 ) -> None:
     (run,), _ = read_native_log(write_log(change(cpu_run, "outcome", other_cpu_share=share)))
     if flags is None:

@@ -203,7 +203,7 @@ def _busy(log: _Log) -> tuple[str, ...]:
     share = log.last.get("other_cpu_share")
     if share is None or share <= MAX_OTHER_CPU_SHARE:
         return ()
-    return (f"busy machine: other processes used {share:.0%} of the cores",)
+    return (f"busy machine: other processes used {share * 100:.0f} % of the cores",)
 
 
 def _note(log: _Log) -> str | None:
