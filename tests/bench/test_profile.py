@@ -10,7 +10,10 @@ from falloff.bench.profile import trace_steps
 def test_a_trace_holds_a_span_for_each_step(tmp_path):
     x = torch.ones(8, 8)
     trace_steps(tmp_path / "trace.rank0.json.gz", range(14, 16), lambda: x @ x, on_gpu=False)
-    trace = json.loads(gzip.decompress((tmp_path / "trace.rank0.json.gz").read_bytes()))
+    text = gzip.decompress((tmp_path / "trace.rank0.json.gz").read_bytes()).decode()
+    trace = json.loads(text)
+    assert trace["traceName"] == "trace.rank0.json.gz"
+    assert str(tmp_path) not in text
     names = [event["name"] for event in trace["traceEvents"]]
     assert {"ProfilerStep#14", "ProfilerStep#15", "aten::matmul"} <= set(names)
     assert [path.name for path in tmp_path.iterdir()] == ["trace.rank0.json.gz"]

@@ -24,5 +24,7 @@ def trace_steps(path: Path, steps: range, run_step: Callable[[], None], *, on_gp
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".trace.") as folder:
         plain = Path(folder) / "trace.json"
         profiler.export_chrome_trace(str(plain))
+        # The trace says where it was written first, which is the machine's own affair.
+        trace = plain.read_bytes().replace(str(plain).encode(), path.name.encode())
         with whole_file(path) as unfinished:
-            unfinished.write_bytes(gzip.compress(plain.read_bytes(), mtime=0))
+            unfinished.write_bytes(gzip.compress(trace, mtime=0))
