@@ -52,7 +52,13 @@ def save(drawn):
     """Return what saves a table's figure under a path without suffix."""
 
     def save(out, table):
-        return saving.save_figure(drawn(table), out, table, title="A title", caption="What it\n shows.", alt="A plot.")
+        texts = {
+            "title": "A title",
+            "finding": "b is\n slower than a.",
+            "caption": "What it\n shows.",
+            "alt": "A plot.",
+        }
+        return saving.save_figure(drawn(table), out, table, **texts)
 
     return save
 

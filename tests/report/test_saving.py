@@ -20,7 +20,7 @@ def test_a_figure_with_smaller_text_is_not_saved(tmp_path, frame, drawn):
     fig = drawn(frame())
     fig.axes[0].text(0, 0, "fine print", fontsize=5)
     with pytest.raises(AssertionError):
-        saving.save_figure(fig, tmp_path / "x", frame(), title="", caption="", alt="")
+        saving.save_figure(fig, tmp_path / "x", frame(), title="", finding="It is.", caption="", alt="")
 
 
 def test_the_same_input_saves_the_same_bytes(tmp_path, frame, save):
@@ -43,7 +43,35 @@ def test_the_caption_begins_with_the_counts_by_provenance(tmp_path, frame, save)
     counts = {"measured": 3, "imported": 0, "published": 1, "predicted": 0}
     assert json.loads((tmp_path / "x.json").read_text()) == about
     assert about["counts"] == counts
-    assert about["caption"] == "Points: 3 measured, 0 imported, 1 published, 0 predicted. What it shows."
+    assert about["caption"].startswith("Points: 3 measured, 0 imported, 1 published, 0 predicted. ")
+
+
+def test_the_finding_stands_between_the_counts_and_how_to_read_it(tmp_path, frame, save):
+    about = save(tmp_path / "x", frame())
+    assert about["finding"] == "b is slower than a."
+    assert about["caption"].endswith(" 0 predicted. b is slower than a. What it shows.")
+
+
+def test_what_is_missing_ends_the_caption_and_stands_apart(tmp_path, frame, drawn):
+    table = frame()
+    about = saving.save_figure(
+        drawn(table),
+        tmp_path / "x",
+        table,
+        title="",
+        finding="It is.",
+        caption="Read it.",
+        alt="",
+        missing="Not shown: c.",
+    )
+    assert about["missing"] == "Not shown: c."
+    assert about["caption"].endswith("It is. Read it. Not shown: c.")
+
+
+def test_a_figure_without_a_finding_is_not_saved(tmp_path, frame, drawn):
+    with pytest.raises(ValueError, match="no finding is stated"):
+        saving.save_figure(drawn(frame()), tmp_path / "x", frame(), title="", finding=" ", caption="", alt="")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_row_without_a_value_is_no_point(frame):
@@ -77,9 +105,11 @@ def test_whole_numbers_are_written_whole(frame):
 def test_an_empty_table_and_an_unknown_provenance_are_errors(tmp_path, frame, drawn):
     fig = drawn(frame())
     with pytest.raises(ValueError, match="nothing to draw"):
-        saving.save_figure(fig, tmp_path / "x", frame().iloc[:0], title="", caption="", alt="")
+        saving.save_figure(fig, tmp_path / "x", frame().iloc[:0], title="", finding="It is.", caption="", alt="")
     with pytest.raises(ValueError, match="provenance guessed"):
-        saving.save_figure(fig, tmp_path / "x", frame(provenance="guessed"), title="", caption="", alt="")
+        saving.save_figure(
+            fig, tmp_path / "x", frame(provenance="guessed"), title="", finding="It is.", caption="", alt=""
+        )
     assert not list(tmp_path.iterdir())
 
 

@@ -14,21 +14,32 @@ from falloff.report import style
 
 
 def save_figure(
-    fig: Figure, out: str | Path, table: pd.DataFrame, *, title: str, caption: str, alt: str
+    fig: Figure,
+    out: str | Path,
+    table: pd.DataFrame,
+    *,
+    title: str,
+    finding: str,
+    caption: str,
+    alt: str,
+    missing: str = "",
 ) -> dict[str, object]:
-    """Write <out>.pdf, .png, .csv (the table) and .json (title, caption, alt, counts); return the last one's content.
+    """Write <out>.pdf, .png, .csv (the table) and .json (every text, and the counts); return the last one's content.
 
-    The caption gets the counts by provenance in front. Same input, same bytes: no dates, no versions of software.
-    ValueError where `table` is empty or names an unknown provenance.
+    `finding` says in one sentence what the figure shows, with numbers computed from the table; `caption` how to read
+    it, and its limits; `missing` what it lacks. The whole caption is the counts by provenance, then these three.
+    Same input, same bytes: no dates, no versions of software. ValueError where `table` is empty or names an unknown
+    provenance, or where no finding is stated.
     """
     _check_table(table, str(out))
     assert smallest_text_pt(fig) >= style.SMALLEST_PT
-    about: dict[str, object] = {
-        "title": title,
-        "caption": " ".join(part for part in (counts_sentence(table), " ".join(caption.split())) if part),
-        "alt": " ".join(alt.split()),
-        "counts": counts_by_provenance(table),
-    }
+    texts = {"finding": finding, "reading": caption, "missing": missing, "alt": alt}
+    about: dict[str, object] = {"title": title, **{name: " ".join(text.split()) for name, text in texts.items()}}
+    if not about["finding"]:
+        raise ValueError(f"{out}: no finding is stated, a caption needs one sentence that says what the figure shows")
+    parts = [counts_sentence(table), *(str(about[name]) for name in ("finding", "reading", "missing"))]
+    about["caption"] = " ".join(part for part in parts if part)
+    about["counts"] = counts_by_provenance(table)
     with whole_file(Path(f"{out}.pdf")) as path:
         fig.savefig(path, format="pdf", metadata={"CreationDate": None, "Creator": None, "Producer": None})
     with whole_file(Path(f"{out}.png")) as path:
