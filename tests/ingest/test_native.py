@@ -281,7 +281,14 @@ def test_a_real_log_of_two_gpus_gives_steps_power_and_identity() -> None:
 def test_a_run_beside_other_work_is_flagged(
     write_log: WriteLog, cpu_run: list[Event], share: float | None, flags: str | None
 ) -> None:
-    outcome = {"outcome": "ok", "reason": None, "exit_code": 0, "wall_s": 9.0, "other_cpu_share": share}
+    outcome = {
+        "event": "outcome",
+        "outcome": "ok",
+        "reason": None,
+        "exit_code": 0,
+        "wall_s": 9.0,
+        "other_cpu_share": share,
+    }
     (run,), _ = read_native_log(write_log(cpu_run, outcome))
     if flags is None:
         assert run.flags is None
