@@ -18,6 +18,8 @@ def _frame(**changes):
         "n": [3, 3, 1, None],
         "provenance": ["measured", "measured", "measured", "published"],
         "source": ["laptop", "laptop", "laptop", "a paper"],
+        "source_ref": ["one.jsonl", "two.jsonl", "four.jsonl", "table 1"],
+        "record_id": ["one", "two", "four", "a-paper-1"],
         "label": [None, None, 'tp 2, "so"', None],
     }
     return pd.DataFrame({**columns, **changes})

@@ -17,11 +17,12 @@ import pytest
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.report import page, saving
 
-TABLE = """panel,series,x,y,provenance,source,source_ref
-a,s,8,1.5,published,ultrascale-playbook,a page
-a,s,16,2.5,published,ultrascale-playbook,a page
-a,s,1,3,imported,two H200s,h200/compile.log
-a,s,2,4,measured,falloff bench,data/raw/laptop/llama/1/events.jsonl
+TABLE = """panel,series,x,y,provenance,source,source_ref,record_id
+a,s,8,1.5,published,ultrascale-playbook,a page,playbook-1
+a,s,16,2.5,published,ultrascale-playbook,a page,playbook-2
+b,s,16,0.5,published,ultrascale-playbook,a page,playbook-2
+a,s,1,3,imported,two H200s,h200/compile.log,h200/compile
+a,s,2,4,measured,falloff bench,data/raw/laptop/llama/1/events.jsonl,laptop/llama/1
 """
 SOURCES_YAML = "ultrascale-playbook: {address: somewhere, licence: Apache-2.0, counts: tokens}\n"
 
@@ -45,7 +46,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     about = {
         "title": "What the next node adds",
-        "caption": "Points: 1 measured, 1 imported, 2 published, 0 predicted. Tokens & seconds <fixed batch>.",
+        "caption": "Records: 1 measured, 1 imported, 2 published, 0 predicted. Tokens & seconds <fixed batch>.",
         "alt": 'A line below the "ideal" one.',
         "counts": {"measured": 1, "imported": 1, "published": 2, "predicted": 0},
     }
@@ -133,9 +134,9 @@ def test_a_figure_has_its_files_its_notebook_and_its_sources(root: Path) -> None
     } <= targets
 
 
-def test_the_sources_state_points_and_licence(root: Path) -> None:
+def test_the_sources_state_records_and_licence(root: Path) -> None:
     text = render()
-    assert "ultrascale-playbook, 2 points published" in text
+    assert "ultrascale-playbook, 2 records published" in text
     assert "licence: Apache-2.0" in text
     assert "licence: CC-BY-4.0" in text
 
@@ -149,7 +150,7 @@ def test_an_image_has_its_alternative_and_its_size(root: Path) -> None:
 def test_text_of_a_figure_is_escaped_and_its_counts_are_said_once(root: Path) -> None:
     text = render()
     assert "Tokens &amp; seconds &lt;fixed batch&gt;." in text
-    assert "Points: 1 measured" not in text
+    assert "Records: 1 measured" not in text
     assert "2 published" in text
     assert "none predicted" in text
 
@@ -204,18 +205,18 @@ def test_of_two_folders_with_one_source_the_one_that_holds_the_points_is_linked(
     assert not any("other" in target for target in targets)
 
 
-def test_rows_without_a_value_are_no_points(root: Path) -> None:
-    write(Path("figures/strong_scaling.csv"), TABLE + "a,s,32,,published,ultrascale-playbook,a page\n")
-    assert "ultrascale-playbook, 2 points published" in render()
+def test_rows_without_a_value_are_no_evidence(root: Path) -> None:
+    write(Path("figures/strong_scaling.csv"), TABLE + "a,s,32,,published,ultrascale-playbook,a page,playbook-3\n")
+    assert "ultrascale-playbook, 2 records published" in render()
 
 
-def test_the_points_of_the_sources_are_those_that_the_figure_counts(root: Path) -> None:
-    table = pd.read_csv(io.StringIO(TABLE)).assign(kind=["best", "ideal", "best", "best"])
-    table.loc[2, "y"] = math.nan
+def test_the_records_of_the_sources_are_those_that_the_figure_counts(root: Path) -> None:
+    table = pd.read_csv(io.StringIO(TABLE)).assign(kind=["best", "ideal", "ideal", "best", "best"])
+    table.loc[3, "y"] = math.nan
     write(Path("figures/strong_scaling.csv"), saving.csv_text(table))
     text = render()
     for kind, count in saving.counts_by_provenance(table).items():
-        assert (f" {count} point {kind}" in text.replace(",", "")) == bool(count)
+        assert (f" {count} record {kind}" in text.replace(",", "")) == bool(count)
 
 
 def test_thousands_of_cells_are_told_by_their_reasons(root: Path) -> None:
@@ -256,6 +257,7 @@ def test_figures_stand_on_white_in_both_schemes(root: Path) -> None:
         ("figures/strong_scaling.json", b"{}", r"strong_scaling.json: not what save_figure writes"),
         ("figures/strong_scaling.png", b"GIF89a", r"strong_scaling.png: not a PNG file"),
         ("figures/strong_scaling.csv", b"", r"strong_scaling.csv: cannot be read"),
+        ("figures/strong_scaling.csv", b"x,y\n1,2\n", r"strong_scaling.csv: cannot be read .*no column provenance"),
     ],
 )
 def test_a_broken_file_of_a_figure_is_a_sentence(root: Path, name: str, content: bytes, sentence: str) -> None:
@@ -288,4 +290,4 @@ def test_a_figure_without_coverage_still_has_its_place(root: Path) -> None:
 def test_a_source_without_a_folder_is_named_without_a_link(root: Path) -> None:
     shutil.rmtree("data/external/table")
     text = render()
-    assert "<li>ultrascale-playbook, 2 points published</li>" in text
+    assert "<li>ultrascale-playbook, 2 records published</li>" in text

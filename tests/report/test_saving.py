@@ -43,7 +43,7 @@ def test_the_caption_begins_with_the_counts_by_provenance(tmp_path, frame, save)
     counts = {"measured": 3, "imported": 0, "published": 1, "predicted": 0}
     assert json.loads((tmp_path / "x.json").read_text()) == about
     assert about["counts"] == counts
-    assert about["caption"].startswith("Points: 3 measured, 0 imported, 1 published, 0 predicted. ")
+    assert about["caption"].startswith("Records: 3 measured, 0 imported, 1 published, 0 predicted. ")
 
 
 def test_the_finding_stands_between_the_counts_and_how_to_read_it(tmp_path, frame, save):
@@ -74,12 +74,10 @@ def test_a_figure_without_a_finding_is_not_saved(tmp_path, frame, drawn):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_row_without_a_value_is_no_point(frame):
-    assert saving.counts_by_provenance(frame(y=[1.0, None, 3.0, 4.0]))["measured"] == 2
-
-
-def test_an_ideal_line_is_no_point(frame):
-    assert saving.counts_by_provenance(frame(kind=["best", "other", "ideal", "ideal"]))["measured"] == 2
+def test_a_table_that_does_not_name_its_records_is_an_error(tmp_path, frame, drawn):
+    table = frame().drop(columns="record_id")
+    with pytest.raises(ValueError, match="the table has no column record_id"):
+        saving.save_figure(drawn(frame()), tmp_path / "x", table, title="", finding="It is.", caption="", alt="")
 
 
 def test_the_csv_is_the_table_at_six_digits(frame):

@@ -22,6 +22,7 @@ COLUMNS = (
     "provenance",
     "source",
     "source_ref",
+    "record_id",
     "label",
     "flags",
     "network",
@@ -81,7 +82,8 @@ def point(group: pd.DataFrame, metric: Metric, *, panel: str, series: str, x: fl
     values = [value for value in map(metric, rows_of(group)) if math.isfinite(value)]
     row: dict[str, Any] = {"panel": panel, "series": series, "x": x, "y": None, "n": 0}
     row.update({name: _common(group[name]) for name in _IDENTITY if name in group.columns})
-    row["source_ref"] = "; ".join(sorted(set(group["source_ref"].astype(str))))
+    for name in ("source_ref", "record_id"):
+        row[name] = "; ".join(sorted(set(group[name].astype(str))))
     if "dp_shard" in group.columns:
         row.update(layout=layout_words(group.iloc[0]), layout_kind=layout_kind(group.iloc[0]))
     if values:

@@ -101,6 +101,7 @@ def _row(series: str, base: Row, scaled: Row) -> dict[str, Any]:
         "provenance": scaled["provenance"],
         "source": scaled["source"] if one else f"{scaled['source']}; {base['source']}",
         "source_ref": f"{scaled['source_ref']}; {base['source_ref']}",
+        "record_id": f"{scaled['record_id']}; {base['record_id']}",
         "network": scaled["network"],
         "gpu_name": scaled["gpu_name"],
         "framework": scaled["framework"],

@@ -45,7 +45,6 @@ _MORE = (
     "memory_bytes",
     "hardware",
     "interconnect",
-    "record_id",
     "licence",
 )
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from falloff.report.evidence import COLUMNS, evidence
 from falloff.spec.reading import read_yaml
 
 # The mark beside each kind of evidence is the one that the figures draw.
@@ -42,11 +43,11 @@ SHOWN_PER_PIXEL = 0.65
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """One source of a figure's points: how many of which kind, and the folders that hold its logs or tables."""
+    """One source of a figure: how many records of which kind, and the folders that hold its logs or tables."""
 
     name: str
     provenance: str
-    num_points: int
+    num_records: int
     folders: tuple[Path, ...]
     licence: str | None
 
@@ -171,7 +172,11 @@ def _read_entry(path: Path, coverage: pd.DataFrame, homes: Mapping[str, Sequence
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    return pd.read_csv(path, dtype=str, keep_default_na=False)
+    table = pd.read_csv(path, dtype=str, keep_default_na=False)
+    lacking = [name for name in ("y", *COLUMNS) if name not in table.columns]
+    if lacking:
+        raise ValueError(f"it has no column {', '.join(lacking)}")
+    return table.assign(y=table["y"].where(table["y"] != ""))
 
 
 def _png_size(path: Path) -> tuple[int, int]:
@@ -187,25 +192,18 @@ def _png_size(path: Path) -> tuple[int, int]:
 
 
 def _sources(table: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Iterable[Source]:
-    """Return each source of the table's points, the largest first."""
-    drawn = _points(table)
+    """Return each source of the table's records, the largest first."""
     found = [
         Source(
             name=str(source),
             provenance=str(provenance),
-            num_points=len(group),
+            num_records=len(group),
             folders=_native_folders(group["source_ref"]) or _folders(homes.get(str(source), ()), group["source_ref"]),
             licence=next((home.licence for home in homes.get(str(source), ())), None),
         )
-        for (source, provenance), group in drawn.groupby(["source", "provenance"], sort=True)
+        for (source, provenance), group in evidence(table).groupby(["source", "provenance"], sort=True)
     ]
-    return sorted(found, key=lambda source: (-source.num_points, source.name, source.provenance))
-
-
-def _points(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that saving.counts_by_provenance counts (a test holds the two in step)."""
-    known = table[table["y"] != ""]
-    return known[known["kind"] != "ideal"] if "kind" in known.columns else known
+    return sorted(found, key=lambda source: (-source.num_records, source.name, source.provenance))
 
 
 def _native_folders(references: Iterable[str]) -> tuple[Path, ...]:
@@ -267,7 +265,7 @@ def _section(entry: Entry, page: Path) -> str:
 
 def _without_counts(caption: str) -> str:
     """Return the caption without the counts that save_figure puts first: they stand below it, with their marks."""
-    return re.sub(r"^Points: [^.]*\. ?", "", caption)
+    return re.sub(r"^Records: [^.]*\. ?", "", caption)
 
 
 def _evidence_words(counts: Mapping[str, int]) -> str:
@@ -288,7 +286,7 @@ def _links(entry: Entry, page: Path) -> str:
 def _sources_html(entry: Entry, page: Path) -> str:
     items = "\n".join(f"<li>{_source_words(source, page)}</li>" for source in entry.sources)
     return f"""<details>
-<summary>{_count(len(entry.sources), "source")} of its points, with logs and licence</summary>
+<summary>{_count(len(entry.sources), "source")} of its records, with logs and licence</summary>
 <ul>
 {items}
 </ul>
@@ -300,7 +298,7 @@ def _source_words(source: Source, page: Path) -> str:
         f'<a href="{_e(_relative(_door(folder), page))}">{_e(folder.as_posix())}</a>' for folder in source.folders
     )
     licence = f"; licence: {_e(source.licence)}" if source.licence else ""
-    words = f"{_e(source.name)}, {_count(source.num_points, 'point')} {_e(source.provenance)}"
+    words = f"{_e(source.name)}, {_count(source.num_records, 'record')} {_e(source.provenance)}"
     return f"{words}{f' ({links})' if links else ''}{licence}"
 
 
@@ -382,7 +380,7 @@ _PAGE = """<!DOCTYPE html>
 <p>How the training of large language models scales, in tokens, watts and seconds, and why each added GPU gives less
 than the one before. Each of the {num_figures} on this page shows what kind of evidence every point is, where it came
 from, and which cells of its grid have no number, and why.</p>
-<ul class="evidence" aria-label="Points on this page by kind of evidence">
+<ul class="evidence" aria-label="Records on this page by kind of evidence">
 {evidence}
 </ul>
 </header>

@@ -11,6 +11,7 @@ from matplotlib.text import Text
 
 from falloff.outputs import whole_file
 from falloff.report import style
+from falloff.report.evidence import COLUMNS, evidence
 
 
 def save_figure(
@@ -52,21 +53,15 @@ def save_figure(
 
 
 def counts_by_provenance(table: pd.DataFrame) -> dict[str, int]:
-    """Return how many points of the table are of each provenance, all four named.
-
-    A row without y is no point, nor is one whose `kind` is ideal: a line that nobody measured or printed.
-    """
-    points = table.dropna(subset=["y"])
-    if "kind" in points.columns:
-        points = points[points["kind"] != "ideal"]
-    found = points["provenance"].value_counts()
+    """Return how many records of each provenance the table rests on, all four named."""
+    found = evidence(table)["provenance"].value_counts()
     return {provenance: int(found.get(provenance, 0)) for provenance in style.PROVENANCES}
 
 
 def counts_sentence(table: pd.DataFrame) -> str:
-    """Return the sentence that a caption begins with: how many points are of which provenance."""
+    """Return the sentence that a caption begins with: how many records are of which provenance."""
     counts = counts_by_provenance(table)
-    return "Points: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
+    return "Records: " + ", ".join(f"{count} {name}" for name, count in counts.items()) + "."
 
 
 def distinct(values: pd.Series, joiner: str = " and ") -> str:
@@ -127,6 +122,9 @@ def _csv_cell(value: object) -> str:
 def _check_table(table: pd.DataFrame, where: str) -> None:
     if table.empty:
         raise ValueError(f"{where}: the table is empty, there is nothing to draw")
+    lacking = [name for name in COLUMNS if name not in table.columns]
+    if lacking:
+        raise ValueError(f"{where}: the table has no column {', '.join(lacking)}, so its evidence cannot be counted")
     unknown = sorted(set(table["provenance"].astype(str)) - set(style.PROVENANCES))
     if unknown:
         raise ValueError(
