@@ -44,3 +44,13 @@ def test_labels_in_the_margin_stand_beside_the_panel():
     fig.draw_without_rendering()
     boxes = [Text.get_window_extent(text) for text in ax.texts]
     assert all(box.x0 >= ax.get_window_extent().x1 for box in boxes)
+
+
+def test_labels_to_the_left_end_before_their_points():
+    fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    ax = axes[0, 0]
+    ax.set(xlim=(0, 10), ylim=(0, 1))
+    labels.direct_labels(ax, [labels.Label(x=5, y=y, text=f"{y}") for y in (0.5, 0.52)], left=True)
+    fig.draw_without_rendering()
+    boxes = [Text.get_window_extent(text) for text in ax.texts]
+    assert all(box.x1 < ax.transData.transform((5, 0.5))[0] for box in boxes)

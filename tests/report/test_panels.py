@@ -43,6 +43,24 @@ def test_a_line_breaks_where_x_grows_too_fast(frame):
     assert np.isnan(line.get_ydata()).tolist() == [False, False, True, False, False]
 
 
+def test_each_launch_of_a_repeated_cell_is_a_dot_and_a_lone_one_is_none():
+    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    rows = pd.DataFrame({"x": [1.0, 2.0], "launches": [(3.0, 4.0, np.nan), (5.0,)]})
+    panels.launches(axes[0, 0], rows, color=style.NAVY)
+    (dots,) = axes[0, 0].lines
+    assert list(dots.get_ydata()) == [3.0, 4.0]
+    assert max(dots.get_xdata()) < 1.0
+
+
+def test_a_series_has_the_line_that_it_is_given_and_thin_bars_have_no_caps(frame):
+    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    table = frame(series="a", provenance="measured", source="one")
+    panels.series(axes[0, 0], table, color=style.NAVY, line=":", line_pt=0.9)
+    assert [line.get_linestyle() for line in axes[0, 0].lines if len(line.get_xdata()) == 4] == [":"]
+    (bars,) = axes[0, 0].containers
+    assert not bars[1]
+
+
 def test_a_matrix_has_a_sign_for_each_verdict():
     _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
     verdicts = pd.DataFrame({"driver": ["differs", "not stated"], "seq": ["agrees", "agrees"]}, index=["a", "b"])

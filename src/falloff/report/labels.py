@@ -31,15 +31,16 @@ def direct_labels(
     dx_pt: float = 5.0,
     fontsize: float = style.LABEL_PT,
     in_margin: bool = False,
+    left: bool = False,
 ) -> None:
     """Write each label to the right of its point, moved up or down so that no two overlap and none leaves the panel.
 
     Call once limits are set: the places are computed on the laid-out figure. `in_margin` puts all of them beside
-    the panel. A label moved away from its point gets a thin leader.
+    the panel; `left` writes to the left of the points. A label moved away from its point gets a thin leader.
     """
     if not labels:
         return
-    notes = [_label(ax, label, fontsize) for label in labels]
+    notes = [_label(ax, label, fontsize, left=left) for label in labels]
     figure = ax.get_figure(root=True)
     assert figure is not None
     for _ in range(2):  # labels take room, which moves the axes, which moves the labels
@@ -51,19 +52,19 @@ def direct_labels(
         places = dodge([float(y) for y in at[:, 1]], heights, low=box.y0, high=box.y1)
         for note, (x, y), place in zip(notes, at, places, strict=True):
             away = (box.x1 - x) / scale if in_margin else 0.0
-            note.set_position((away + dx_pt, (place - y) / scale))
+            note.set_position((-dx_pt if left else away + dx_pt, (place - y) / scale))
             moved = away > 2 * dx_pt or abs(place - y) > 0.7 * fontsize * scale
             assert note.arrow_patch is not None
             note.arrow_patch.set_visible(moved)
 
 
-def _label(ax: Axes, label: Label, fontsize: float) -> Annotation:
+def _label(ax: Axes, label: Label, fontsize: float, *, left: bool) -> Annotation:
     return ax.annotate(
         label.text,
         (label.x, label.y),
         xytext=(0, 0),
         textcoords="offset points",
-        ha="left",
+        ha="right" if left else "left",
         va="center",
         fontsize=fontsize,
         color=label.color,
@@ -75,7 +76,7 @@ def _label(ax: Axes, label: Label, fontsize: float) -> Annotation:
             "linewidth": 0.4,
             "shrinkA": 0.0,
             "shrinkB": 2.5,
-            "relpos": (0.0, 0.5),
+            "relpos": (1.0 if left else 0.0, 0.5),
         },
         path_effects=[withStroke(linewidth=1.8, foreground="white")],  # legible over a line
         zorder=4,

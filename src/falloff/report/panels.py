@@ -17,6 +17,8 @@ from falloff.report import style
 
 LETTERS = "abcdefghijkl"
 SIGN_PT = 7.5
+THIN_PT = 0.8  # bars from here down have no caps, which would hide each other
+LAUNCH_PT = 2.4
 
 
 def new_figure(
@@ -26,6 +28,7 @@ def new_figure(
     width_in: float,
     height_in: float,
     height_ratios: Sequence[float] | None = None,
+    width_ratios: Sequence[float] | None = None,
 ) -> tuple[Figure, np.ndarray]:
     """Return a figure in falloff's style and its axes as an array of num_rows by num_columns."""
     style.apply()
@@ -35,7 +38,7 @@ def new_figure(
         figsize=(width_in, height_in),
         layout=ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.04, hspace=0.05),
         squeeze=False,
-        gridspec_kw={"height_ratios": height_ratios},
+        gridspec_kw={"height_ratios": height_ratios, "width_ratios": width_ratios},
     )
     return fig, axes
 
@@ -53,12 +56,14 @@ def series(
     marker: str | None = None,
     size: float = 1.0,
     widest_gap: float = math.inf,
+    line: str | tuple[float, tuple[float, ...]] | None = None,
+    line_pt: float = 1.1,
 ) -> None:
     """Draw the points of one series with their intervals, marked by provenance.
 
     `rows` has x, y, y_low, y_high, provenance and source. A line joins only points of one provenance and one
-    source whose x are at most a factor of `widest_gap` apart. `marker` replaces the marker of published points
-    alone. Predictions are a dashed line in a hatched band.
+    source whose x are at most a factor of `widest_gap` apart; `line` is its style, `line_pt` its width. `marker`
+    replaces the marker of published points alone. Predictions are a dashed line in a hatched band.
     """
     for (provenance, _source), group in rows.groupby(["provenance", "source"], sort=True, dropna=False):
         points = group.dropna(subset=["x", "y"]).sort_values("x", kind="stable")
@@ -66,17 +71,19 @@ def series(
         if provenance == "predicted":
             _prediction(ax, points, color)
             continue
-        _intervals(ax, points, color)
+        _intervals(ax, points, color, width_pt=0.8 * line_pt)
         whole = _broken_at_gaps(points, widest_gap)
         ax.plot(
             whole["x"],
             whole["y"],
-            linestyle=mark.line,
+            linestyle=line or mark.line,
+            linewidth=line_pt,
             color=color,
             marker=marker if marker and provenance == "published" else mark.marker,
             markersize=mark.size_pt * size,
             markerfacecolor=color if mark.filled else "white",
             markeredgecolor=color,
+            markeredgewidth=min(0.9, line_pt),
             zorder=3,
         )
 
@@ -89,7 +96,7 @@ def _broken_at_gaps(points: pd.DataFrame, widest_gap: float) -> pd.DataFrame:
     return pd.concat([places, blanks]).sort_index() if len(blanks) else places
 
 
-def _intervals(ax: Axes, points: pd.DataFrame, color: str) -> None:
+def _intervals(ax: Axes, points: pd.DataFrame, color: str, *, width_pt: float) -> None:
     known = points.dropna(subset=["y_low", "y_high"])
     if len(known):
         ax.errorbar(
@@ -98,11 +105,39 @@ def _intervals(ax: Axes, points: pd.DataFrame, color: str) -> None:
             yerr=[known["y"] - known["y_low"], known["y_high"] - known["y"]],
             fmt="none",
             ecolor=color,
-            elinewidth=0.9,
-            capsize=2.0,
-            capthick=0.9,
+            elinewidth=width_pt,
+            capsize=2.0 if width_pt > THIN_PT else 0.0,
+            capthick=width_pt,
             zorder=2.9,
         )
+
+
+def launches(ax: Axes, rows: pd.DataFrame, *, color: str, aside: float = 1.07) -> None:
+    """Draw each launch of the cells that were launched more than once as a small dot, left of the cell's own point.
+
+    `rows` has x and launches, the values of a cell's launches; `aside` is the factor in x between dot and point.
+    """
+    for row in rows.to_dict("records"):
+        known = [value for value in row["launches"] if not math.isnan(value)]
+        if len(known) < 2:
+            continue
+        ax.plot(
+            [row["x"] / aside] * len(known),
+            known,
+            linestyle="none",
+            marker="o",
+            markersize=LAUNCH_PT,
+            markerfacecolor=color,
+            markeredgecolor="white",
+            markeredgewidth=0.3,
+            alpha=0.75,
+            zorder=3.1,
+        )
+
+
+def launch_handle() -> Line2D:
+    """Return what a legend says of the small dots that `launches` draws."""
+    return Line2D([], [], linestyle="none", marker="o", markersize=LAUNCH_PT, color=style.INK, label="one launch")
 
 
 def _prediction(ax: Axes, points: pd.DataFrame, color: str) -> None:
@@ -317,11 +352,13 @@ def provenance_legend(
     table: pd.DataFrame,
     *,
     published: Mapping[str, str] | None = None,
+    words: Mapping[str, str] | None = None,
     extra: Sequence[Line2D | Patch] = (),
 ) -> None:
     """Say below the figure how measured, imported, published and predicted are drawn, those that are in `table`.
 
-    `published` gives each published source its own open marker, by the words for the legend.
+    `published` gives each published source its own open marker, by the words for the legend; `words` says more than
+    a provenance's bare name.
     """
     handles: list[Line2D | Patch] = []
     for provenance in style.PROVENANCES:
@@ -330,9 +367,10 @@ def provenance_legend(
         if provenance == "predicted":
             handles.append(Patch(facecolor="none", edgecolor=style.INK, hatch="////", linestyle="--", label=provenance))
         elif provenance == "published" and published:
-            handles.extend(_mark_handle(provenance, words, marker) for words, marker in published.items())
+            handles.extend(_mark_handle(provenance, name, marker) for name, marker in published.items())
         else:
-            handles.append(_mark_handle(provenance, provenance, style.MARKS[provenance].marker))
+            named = (words or {}).get(provenance, provenance)
+            handles.append(_mark_handle(provenance, named, style.MARKS[provenance].marker))
     handles.extend(extra)
     fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
 

@@ -43,6 +43,14 @@ COLLECTIVE_COLORS = {
     "all_to_all": PURPLE,
     "send_recv": BLACK,
 }
+# beside the colours, which differ little in grey
+COLLECTIVE_LINES: dict[str, str | tuple[float, tuple[float, ...]]] = {
+    "all_reduce": "-",
+    "all_gather": (0, (5, 1.2)),
+    "reduce_scatter": (0, (1.2, 1.2)),
+    "all_to_all": (0, (5, 1.2, 1.2, 1.2)),
+    "send_recv": "-",
+}
 TECHNIQUE_COLORS = {"eager": TEAL, "compiled": NAVY, "compiled + Float8": VERMILLION}
 NETWORK_COLORS = {"1B": TEAL, "8B": VERMILLION, "80B": NAVY}
 COLLECTIVE_NAMES = {
