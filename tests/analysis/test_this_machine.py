@@ -124,20 +124,28 @@ def test_more_processes_than_cores_are_flagged(study, tmp_path):
     table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study))
     throughput = table[table["panel"] == "throughput"]
     assert set(throughput[throughput["flags"] == "oversubscribed"]["x"]) == {4}
+    assert set(throughput[throughput["oversubscribed"]]["x"]) == {4}
 
 
 def test_on_gloo_exposure_and_power_have_no_points_and_the_reason_is_kept(study, tmp_path):
-    table, _ = tabulate(study, tmp_path, all_runs(study, power_source="no meter: no RAPL"), all_sweeps(study))
+    table, coverage = tabulate(study, tmp_path, all_runs(study, power_source="no meter: no RAPL"), all_sweeps(study))
     assert set(table["panel"]) == {"throughput", "collectives"}
     throughput = table[table["panel"] == "throughput"]
     assert set(throughput["trace_note"]) == {GLOO_NOTE}
     assert set(throughput["power_source"]) == {"no meter: no RAPL"}
+    missing = coverage[coverage["status"] == "missing"].set_index("cell")
+    assert missing["reason"].to_dict() == {
+        "exposed communication of every launch": GLOO_NOTE,
+        "power of every launch": "no meter: no RAPL",
+    }
+    assert set(missing["n"]) == {8}
 
 
 def test_where_they_are_measured_exposure_and_power_have_points(study, tmp_path):
     runs = all_runs(study, device="cuda", backend="nccl", draw_w=300.0, trace_exposed_comm_s=0.1, trace_span_s=1.0)
-    table, _ = tabulate(study, tmp_path, runs, all_sweeps(study, backend="nccl"))
+    table, coverage = tabulate(study, tmp_path, runs, all_sweeps(study, backend="nccl"))
     assert set(table["panel"]) == {"throughput", "collectives", "exposed", "power"}
+    assert set(coverage["status"]) == {"measured"}
     assert set(table[table["panel"] == "exposed"]["y"].round(6)) == {0.1}
 
 
@@ -157,13 +165,45 @@ def test_the_largest_difference_of_losses_is_against_one_process(study, tmp_path
     assert differences["dp_shard 2"] == 0
 
 
-def test_bus_bandwidth_counts_as_nccl_tests_does(study, tmp_path):
+def test_each_launch_of_a_cell_stands_beside_their_mean(study, tmp_path):
     table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study))
+    throughput = table[table["panel"] == "throughput"].set_index("label")
+    assert throughput.loc["dp_shard 1", "launches"] == pytest.approx((128 / 0.11, 128 / 0.12, 128 / 0.13))
+    assert len(throughput.loc["tp 2", "launches"]) == 1
+
+
+def test_launches_on_a_busy_machine_are_counted_and_flagged(study, tmp_path):
+    runs = all_runs(study)
+    flags = ("busy machine: other processes used 40 % of the cores",)
+    runs[0] = run(study.cells[0], 1, flags=flags)
+    runs[-1] = run(study.cells[3], 1, flags=flags)
+    table, _ = tabulate(study, tmp_path, runs, all_sweeps(study))
+    throughput = table[table["panel"] == "throughput"].set_index("label")
+    assert throughput["busy_launches"].to_dict() == {"dp_shard 1": 1, "dp_shard 2": 0, "HSDP 2×2": 0, "tp 2": 1}
+    assert throughput.loc["dp_shard 1", "flags"] == "busy machine: 1 of 3 launches"
+
+
+def test_bus_bandwidth_counts_as_nccl_tests_does(study, tmp_path):
+    table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study, times_s=(1e-3, 2e-3, 9e-3)))
     found = table[table["panel"] == "collectives"].set_index("series")
     assert found.loc["all_reduce", "y"] == pytest.approx(1024 / 2e-3)
     assert found.loc["all_gather", "y"] == pytest.approx(1024 / 2e-3 / 2)
     assert found.loc["all_gather", "time_s"] == pytest.approx(2e-3)
     assert found.loc["all_reduce", "x"] == 1024
+
+
+def test_bars_of_a_sweep_are_its_slowest_and_fastest_iteration(study, tmp_path):
+    table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study, times_s=(1e-3, 2e-3, 9e-3)))
+    found = table[table["panel"] == "collectives"].set_index("series").loc["all_reduce"]
+    assert (found["y_low"], found["y_high"]) == pytest.approx((1024 / 9e-3, 1024 / 1e-3))
+    assert found["interval"] == "slowest to fastest of 3 iterations"
+
+
+def test_one_iteration_has_no_range(study, tmp_path):
+    table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study, times_s=(1e-3,)))
+    found = table[table["panel"] == "collectives"]
+    assert found["y"].notna().all()
+    assert found[["y_low", "interval"]].isna().all(axis=None)
 
 
 def test_failed_stale_and_missing_runs_are_covered_and_not_plotted(study, tmp_path):
@@ -190,4 +230,5 @@ def test_the_shipped_study_is_tabulated_whole(tmp_path):
     table, coverage = tabulate(study, tmp_path, runs, sweep(study.cells[-1], study="laptop"))
     throughput = table[table["panel"] == "throughput"]
     assert len(throughput) == 11
-    assert set(coverage["status"]) == {"measured"}
+    cells = coverage[~coverage["cell"].str.contains("every launch")]
+    assert set(cells["status"]) == {"measured"}

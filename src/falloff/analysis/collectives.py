@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from falloff.analysis import points
-from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, mean_time_s
+from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, median_time_s
 from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
 from falloff.analysis.efficiency import Row, number
 from falloff.ingest.published import READ_OFF_ERROR_BYTES_S, UNVERIFIED
@@ -124,7 +124,7 @@ def _rows_of_panel(panel: _Panel, records: Sequence[dict[str, Any]]) -> Iterator
 def _beside(group: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a point says beside its bandwidth: time, flags, identity, and how exactly it was read."""
     first = group.iloc[0]
-    times = [time for time in map(mean_time_s, points.rows_of(group)) if not math.isnan(time)]
+    times = [time for time in map(median_time_s, points.rows_of(group)) if not math.isnan(time)]
     flags = sorted({str(flag) for flags in group["flags"] for flag in _texts(flags)})
     if first["source"] == _ACROSS_NODES:
         flags.append(UNNAMED_BANDWIDTH)

@@ -1,16 +1,23 @@
 """The table of figure this_machine: the study that ran right here, and its sweep of collectives."""
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from falloff.analysis import points
-from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, mean_time_s
-from falloff.analysis.coverage import coverage_frame, current_records, study_coverage
-from falloff.analysis.efficiency import number, tokens_per_s
+from falloff.analysis.bandwidth import (
+    bus_bandwidth_bytes_s,
+    bus_bandwidth_range_bytes_s,
+    median_time_s,
+    times_s,
+)
+from falloff.analysis.coverage import CoverageRow, coverage_frame, current_records, study_coverage
+from falloff.analysis.efficiency import Row, number, tokens_per_s
+from falloff.ingest.native import BUSY
 from falloff.spec.study import Study
 
 FIGURE = "this_machine"
@@ -21,16 +28,33 @@ def tabulate(study: Study, runs: pd.DataFrame, collectives: pd.DataFrame) -> tup
     """Return the figure's table and its coverage, from the records of the study's logs.
 
     Panels: throughput (tokens/s over processes), exposed (share of a traced step, where it is defined), power (W,
-    where there is a meter), collectives (bus bandwidth over message size). ValueError where nothing ended well.
+    where there is a meter), collectives (bus bandwidth over message size). launches holds the value of each launch,
+    busy_launches how many of them ran on a machine that others kept busy. ValueError where nothing ended well.
     """
-    coverage = coverage_frame(study_coverage(FIGURE, study, runs, collectives))
     good_runs = _ended_well(study, runs)
     good_collectives = _ended_well(study, collectives)
     if good_runs.empty and good_collectives.empty:
         raise ValueError(f"figure {FIGURE}: none of {len(runs) + len(collectives)} records of study {study.name} is ok")
     several = len(set(good_runs["backend"]) | set(good_collectives["backend"])) > 1
     rows = [*_run_rows(good_runs, several), *_collective_rows(good_collectives, several)]
-    return points.points_frame(rows), coverage
+    cells = study_coverage(FIGURE, study, runs, collectives)
+    return points.points_frame(rows), coverage_frame([*cells, *_quantities_lacking(good_runs)])
+
+
+def _quantities_lacking(runs: pd.DataFrame) -> Iterator[CoverageRow]:
+    """Yield a row for each reason for which launches that ended well have no exposed communication or no power."""
+    for words, metric, reason in (
+        ("exposed communication", points.exposed_share, "trace_note"),
+        ("power", _power_w, "power_source"),
+    ):
+        lacking = [str(row[reason] or "no reason is stated") for row in points.rows_of(runs) if math.isnan(metric(row))]
+        for why, n in sorted(Counter(lacking).items()):
+            cell = f"{words} of {'every launch' if n == len(runs) else f'{n} of {len(runs)} launches'}"
+            yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=why, n=n)
+
+
+def _power_w(row: Row) -> float:
+    return number(row, "draw_w")
 
 
 def _ended_well(study: Study, records: pd.DataFrame) -> pd.DataFrame:
@@ -46,20 +70,40 @@ def _run_rows(runs: pd.DataFrame, several_backends: bool) -> list[dict[str, Any]
         more: dict[str, Any] = {
             "series": f"{first['network']} {kind}" + (f", {first['backend']}" if several_backends else ""),
             "x": number(first, "num_gpus"),
-            "flags": "oversubscribed" if _is_oversubscribed(group) else None,
+            **_how_it_ran(group),
             "loss_difference": _loss_difference(group, runs),
         }
         label = _short_layout(first, kind)
-        rows.append(points.point(group, tokens_per_s, panel="throughput", label=label, **more))
-        for panel, metric in (("exposed", points.exposed_share), ("power", lambda row: number(row, "draw_w"))):
+        for panel, metric in (
+            ("throughput", tokens_per_s),
+            ("exposed", points.exposed_share),
+            ("power", _power_w),
+        ):
             row = points.point(group, metric, panel=panel, label=label, **more)
-            if row["y"] is not None:
-                rows.append(row)
+            if row["y"] is not None or panel == "throughput":
+                rows.append({**row, "launches": tuple(map(metric, points.rows_of(group)))})
     return rows
 
 
-def _is_oversubscribed(group: pd.DataFrame) -> bool:
-    return any(value is True for value in group["oversubscribed"].tolist())
+def _how_it_ran(group: pd.DataFrame) -> dict[str, Any]:
+    """Return what the launches of a cell say about the machine while they ran."""
+    oversubscribed = any(value is True for value in group["oversubscribed"].tolist())
+    busy = [row["record_id"] for row in points.rows_of(group) if _is_busy(row)]
+    words = [
+        *(("oversubscribed",) * oversubscribed),
+        *((f"{BUSY}: {len(busy)} of {len(group)} launches",) * bool(busy)),
+    ]
+    return {
+        "flags": "; ".join(words) or None,
+        "oversubscribed": oversubscribed,
+        "busy_launches": len(busy),
+        "cell_id": group["cell_id"].iloc[0],
+    }
+
+
+def _is_busy(row: Row) -> bool:
+    flags = row["flags"]
+    return flags is not None and not isinstance(flags, float) and any(str(flag).startswith(BUSY) for flag in flags)
 
 
 def _short_layout(row: pd.Series, kind: str) -> str:
@@ -92,17 +136,26 @@ def _collective_rows(collectives: pd.DataFrame, several_backends: bool) -> list[
     rows = []
     for group in points.groups(collectives, by):
         first = group.iloc[0]
-        series = first["collective"] + (f", {first['backend']}" if several_backends else "")
-        rows.append(
-            points.point(
-                group,
-                bus_bandwidth_bytes_s,
-                panel="collectives",
-                series=series,
-                x=float(first["message_bytes"]),
-                num_gpus=first["num_ranks"],
-                flags="oversubscribed" if _is_oversubscribed(group) else None,
-                time_s=float(np.mean([mean_time_s(row) for row in points.rows_of(group)])),
-            )
+        row = points.point(
+            group,
+            bus_bandwidth_bytes_s,
+            panel="collectives",
+            series=first["collective"] + (f", {first['backend']}" if several_backends else ""),
+            x=float(first["message_bytes"]),
+            num_gpus=first["num_ranks"],
+            time_s=float(np.median([median_time_s(record) for record in points.rows_of(group)])),
+            **_how_it_ran(group),
         )
+        rows.append({**row, **_range_of_iterations(group)})
     return rows
+
+
+def _range_of_iterations(group: pd.DataFrame) -> dict[str, Any]:
+    """Return the slowest and the fastest iteration as y_low and y_high: what they span is noise, no interval."""
+    records = points.rows_of(group)
+    ranges = [bus_bandwidth_range_bytes_s(record) for record in records]
+    low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+    if math.isnan(low) or math.isnan(high):
+        return {"y_low": None, "y_high": None, "interval": None}
+    iterations = sum(len(times_s(record)) for record in records)
+    return {"y_low": low, "y_high": high, "interval": f"slowest to fastest of {iterations} iterations"}

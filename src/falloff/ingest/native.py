@@ -22,6 +22,7 @@ NO_EXPOSURE_ON_GLOO = (
 
 # Idle virtual machines here show 1 to 4 %; a test suite beside a launch, 40 % and more.
 MAX_OTHER_CPU_SHARE = 0.1
+BUSY = "busy machine"  # what the flag of such a run begins with
 
 Event = dict[str, Any]
 
@@ -203,7 +204,7 @@ def _busy(log: _Log) -> tuple[str, ...]:
     share = log.last.get("other_cpu_share")
     if share is None or share <= MAX_OTHER_CPU_SHARE:
         return ()
-    return (f"busy machine: other processes used {share * 100:.0f} % of the cores",)
+    return (f"{BUSY}: other processes used {share * 100:.0f} % of the cores",)
 
 
 def _note(log: _Log) -> str | None:
