@@ -1,3 +1,4 @@
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.analysis.strong_scaling import GPUS, best_layouts, ideal_rate, layout_label, tabulate
+from falloff.analysis.strong_scaling import (
+    GPUS,
+    alike_spreads,
+    best_layouts,
+    fairest_base,
+    ideal_rate,
+    layout_label,
+    lead,
+    tabulate,
+)
+from falloff.ingest.published import BATCH_MISMATCH
 from falloff.records import RunRecord
 from falloff.spec.hardware import read_all_hardware
 
@@ -89,33 +100,102 @@ def test_our_mfu_and_the_published_one_converted_agree_but_for_rounding(tables: 
     assert eight["mfu"] == pytest.approx(0.4275, abs=0.0005)
 
 
-def test_a_base_that_makes_everything_look_superlinear_is_flagged(tables: Tables) -> None:
-    best = tables[0][(tables[0]["panel"] == "throughput") & (tables[0]["kind"] == "best")]
-    above = best["efficiency"] > 1.02
-    assert list(best.loc[above, "series"].unique()) == ["80B"]
-    assert best.loc[above, "flags"].str.contains("is no fair base").all()
+def a_cell(gpus: int, per_gpu: float, **changes: Any) -> dict[str, Any]:
+    """Return a cell of a network whose source counts 1e9 FLOPs a token, its MFU agreeing with its rate."""
+    shape = {"network": "n", "params": 1e9 / 6, "layers": 0, "hidden": 1, "seq": 1}
+    layout = {"dp": gpus, "tp": 1, "pp": 1, "microbatch": 1, "sharding": "ddp", "sequence_parallel": None}
+    rates = {"tokens_per_gpu_s": per_gpu, "tokens_per_s": gpus * per_gpu, "mfu_published": 1e9 * per_gpu / 989e12}
+    return {"num_gpus": gpus, **shape, **layout, **rates, **changes}
+
+
+def test_the_base_is_the_count_that_gives_most_a_gpu_and_that_its_source_does_not_contradict() -> None:
+    best = {8: a_cell(8, 1e5), 16: a_cell(16, 4e5), 32: a_cell(32, 5e5, mfu_published=0.4), 64: a_cell(64, 3e5)}
+    assert fairest_base(best)["num_gpus"] == 16
+    assert fairest_base({32: best[32]})["num_gpus"] == 32
+
+
+def test_alike_runs_are_those_of_one_very_layout() -> None:
+    one, again, other = a_cell(8, 1e5), a_cell(8, 1.25e5), a_cell(8, 9e5, microbatch=2)
+    assert list(alike_spreads([one, again, other]).values()) == [pytest.approx(1.25)]
+    assert alike_spreads([one, other]) == {}
+
+
+def test_a_lead_is_over_another_layout_on_as_many_gpus() -> None:
+    best, again, other = a_cell(8, 1.2e5), a_cell(8, 1.1e5), a_cell(8, 1e5, microbatch=2)
+    assert lead(best, [best, again, other, a_cell(16, 5e5)]) == pytest.approx(0.2)
+    assert math.isnan(lead(best, [best, again]))
+
+
+def test_the_ideal_line_of_the_largest_network_starts_where_layouts_fit(tables: Tables) -> None:
+    table = tables[0][tables[0]["panel"] == "throughput"]
+    base = table[(table["kind"] == "best") & (table["efficiency"] == 1)]
+    assert dict(zip(base["series"], base["x"], strict=True)) == {"1B": 8, "8B": 8, "80B": 128}
+    ideal = table[(table["kind"] == "ideal") & (table["series"] == "80B")].set_index("x")["y"]
+    best = table[(table["kind"] == "best") & (table["series"] == "80B")].set_index("x")["y"]
+    assert ideal[32] > 2 * best[32]
+    assert ideal[128] == best[128]
+
+
+def test_rates_that_their_source_contradicts_are_doubtful(tables: Tables) -> None:
+    drawn = tables[0][(tables[0]["panel"] == "throughput") & (tables[0]["kind"] != "ideal")]
+    doubtful = drawn[drawn["doubtful"].astype(bool)]
+    assert len(doubtful) == 14
+    assert set(doubtful["series"]) == {"80B"}
+    assert list(doubtful.loc[doubtful["kind"] == "best", "x"]) == [64]
+    assert doubtful["flags"].str.contains("from what its tokens/s give").all()
+
+
+def test_alike_runs_say_how_little_a_lead_can_mean(tables: Tables) -> None:
+    table = tables[0][(tables[0]["panel"] == "throughput") & (tables[0]["kind"] != "ideal")]
+    alike = table.dropna(subset=["alike_spread"])
+    assert len(alike) == 11
+    assert sorted(round(spread, 2) for spread in alike["alike_spread"].unique()) == [1.05, 1.14, 1.15, 1.25, 4.68]
+    best = table[table["kind"] == "best"]
+    assert list(best["tied"]) == list(best["lead"] <= alike["alike_spread"].min() - 1)
+    # dp 4 × tp 4 and dp 4 × pp 4 have one and the same rate
+    (tie,) = best[(best["series"] == "8B") & (best["x"] == 16)].to_dict("records")
+    assert tie["lead"] == 0
+    assert tie["tied"]
+
+
+def test_the_gain_is_over_the_best_at_half_the_gpus(tables: Tables) -> None:
+    best = tables[0][(tables[0]["kind"] == "best") & (tables[0]["panel"] == "throughput")]
+    gain = best.set_index(["series", "x"])["gain"]
+    assert gain["1B", 512] == pytest.approx(4603 * 512 / (22419 * 256))
+    assert list(gain[gain.isna()].index) == [("1B", 8), ("8B", 8), ("80B", 32)]
 
 
 def test_batches_that_do_not_multiply_up_are_listed_and_not_drawn(tables: Tables) -> None:
     table, coverage = tables
     refused = coverage[coverage["status"] == "refused"]
-    assert len(refused) == 12
+    assert refused["n"].sum() == len(refused) == 12
+    # the reason is said once for all; what each batch comes to stands with its cell
+    assert set(refused["reason"]) == {f"{BATCH_MISMATCH}: dp × microbatch × accumulation is not 256"}
+    assert "1B on 8 GPUs, dp 2 × pp 4: 16" in set(refused["cell"])
     # 21,650 tokens/s per GPU on 8 GPUs is one of them
     assert not (table["y"] == 21650 * 8).any()
 
 
 def test_failures_and_what_nobody_ran_are_in_the_coverage(tables: Tables) -> None:
     coverage = tables[1]
-    eighty = coverage[coverage["cell"] == "80B on 8 GPUs, all 51 layouts"]
+    eighty = coverage[coverage["cell"] == "80B on 8 GPUs, 51 of 51 layouts"]
     assert list(eighty["status"]) == ["failed"]
     assert eighty["n"].iloc[0] == 51
     assert set(coverage.loc[coverage["status"] == "missing", "cell"]) == {
+        "layouts not in our copy",
         "global batch 512",
         "global batch 1024",
         "execution time",
     }
     drawn = tables[0][(tables[0]["panel"] == "throughput") & (tables[0]["kind"] != "ideal")]
     assert coverage.loc[coverage["status"] == "published", "n"].sum() == len(drawn)
+
+
+def test_what_our_copy_of_the_source_lacks_is_in_the_coverage(tables: Tables) -> None:
+    counts = tables[1].groupby("status")["n"].sum()
+    assert counts["published"] + counts["failed"] + counts["refused"] == 2143
+    (reason,) = tables[1].loc[tables[1]["n"] == 3287 - 2143, "reason"]
+    assert reason == "our copy holds 2,143 of the 3,287 rows of ultrascale-playbook, the rest is kept back"
 
 
 def test_records_of_other_sources_alone_are_an_error(records_of: Callable[[str, Any], pd.DataFrame]) -> None:

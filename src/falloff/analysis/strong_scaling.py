@@ -1,6 +1,7 @@
 """The table of figure strong_scaling: a fixed global batch over more and more GPUs, every layout, the best named."""
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from falloff.analysis import points
-from falloff.analysis.comparability import MAX_EFFICIENCY
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, flops_per_token, mfu, number, tokens_per_gpu_s, tokens_per_s
 from falloff.ingest.published import BATCH_MISMATCH, UNVERIFIED
@@ -19,6 +19,7 @@ SOURCE = "ultrascale-playbook"
 GPUS = (8, 16, 32, 64, 128, 256, 512)
 GLOBAL_BATCH = 256
 SEQ = 4096
+SOURCE_ROWS = 3287  # the source's figure holds so many layouts; SOURCE.md of published-training says what we have
 # Below this a run is so badly laid out that it says nothing of the machine; it stays as a faint point.
 LOWEST_MFU = 0.005
 # The source divides by 989 TFLOP/s and counts both embeddings of an untied network.
@@ -39,6 +40,11 @@ _MORE = (
     "params",
     "tokens_per_gpu_s",
     "efficiency",
+    "gain",
+    "lead",
+    "tied",
+    "alike_spread",
+    "doubtful",
     "mfu",
     "mfu_published",
     "mfu_published_converted",
@@ -53,14 +59,20 @@ def tabulate(runs: pd.DataFrame, known: Mapping[str, Hardware]) -> tuple[pd.Data
     """Return the figure's table and its coverage, from records of published runs.
 
     Panels: throughput (tokens/s of all GPUs over GPUs) and mfu (fraction, falloff's convention). kind is best (the
-    fastest layout at a count), other, or ideal (in proportion to GPUs, from the smallest count that ran). ValueError
-    where no record belongs to the figure.
+    fastest layout at a count), other, or ideal (in proportion to GPUs, from the count that gives most a GPU).
+    doubtful: the source's own MFU contradicts its rate. alike_spread: largest over smallest rate of the runs of one
+    very layout. A best row has its gain (over the best at half the GPUs), its lead (over the fastest other layout)
+    and whether that lead is tied: no larger than the smallest spread of alike runs. ValueError where no record belongs
+    to the figure.
     """
     held = runs[(runs["source"] == SOURCE) & (runs["seq"] == SEQ) & (runs["global_batch"] == GLOBAL_BATCH)]
     cells = [_measures(row, known) for row in points.rows_of(held)]
-    if not any(_is_drawn(cell) for cell in cells):
+    drawn = [cell for cell in cells if _is_drawn(cell)]
+    spreads = alike_spreads(drawn)
+    tie = min(spreads.values(), default=1.0) - 1
+    rows = [row for network in _networks(drawn) for row in _rows_of_network(network, drawn, spreads, tie)]
+    if not rows:
         raise ValueError(f"figure {FIGURE}: none of {len(runs)} records is a run of {SOURCE} that can be drawn")
-    rows = [row for network in _networks(cells) for row in _rows_of_network(network, cells)]
     return points.points_frame(rows), coverage_frame(_coverage(cells))
 
 
@@ -74,6 +86,33 @@ def best_layouts(cells: Iterable[Row]) -> dict[int, Row]:
         ):
             best[gpus] = cell
     return dict(sorted(best.items()))
+
+
+def fairest_base(best: Mapping[int, Row]) -> Row:
+    """Return the best cell with the most tokens/s per GPU, the base of the ideal line; a doubtful one only if all are.
+
+    The smallest count is no base by itself: where few layouts fit it, more GPUs give more each.
+    """
+    trusted = [cell for cell in best.values() if not _is_doubtful(cell)] or list(best.values())
+    return max(trusted, key=lambda cell: cell["tokens_per_gpu_s"])
+
+
+def alike_spreads(drawn: Iterable[Row]) -> dict[tuple[Any, ...], float]:
+    """Return, of each very layout that ran more than once, its largest rate over its smallest."""
+    rates: dict[tuple[Any, ...], list[float]] = {}
+    for cell in drawn:
+        rates.setdefault(_layout_of(cell), []).append(cell["tokens_per_s"])
+    return {layout: max(alike) / min(alike) for layout, alike in rates.items() if len(alike) > 1}
+
+
+def lead(best: Row, drawn: Iterable[Row]) -> float:
+    """Return by which fraction a cell is faster than the fastest other layout on as many GPUs, NaN without one."""
+    others = [
+        cell["tokens_per_s"]
+        for cell in drawn
+        if cell["num_gpus"] == best["num_gpus"] and _layout_of(cell) != _layout_of(best)
+    ]
+    return float(best["tokens_per_s"] / max(others) - 1) if others else math.nan
 
 
 def ideal_rate(base: Row, gpus: float) -> float:
@@ -123,20 +162,25 @@ def _networks(cells: Iterable[Row]) -> list[str]:
     return sorted(sizes, key=lambda network: (sizes[network], network))
 
 
-def _rows_of_network(network: str, cells: Iterable[Row]) -> Iterator[dict[str, Any]]:
-    drawn = [cell for cell in cells if cell["network"] == network and _is_drawn(cell)]
+def _rows_of_network(
+    network: str, cells: Iterable[Row], spreads: Mapping[tuple[Any, ...], float], tie: float
+) -> Iterator[dict[str, Any]]:
+    drawn = [cell for cell in cells if cell["network"] == network]
     best = best_layouts(drawn)
-    base = best[min(best)] if best else None
+    base = fairest_base(best) if best else None
     for cell in drawn:
-        kind = "best" if best.get(int(cell["num_gpus"])) is cell else "other"
-        flags = _flags(cell, drawn, base) if kind == "best" else _flags(cell, (), None)
-        shared = {**_shared(cell, base), "kind": kind, "flags": "; ".join(flags) or None}
-        label = layout_label(cell) if kind == "best" else None
-        yield {**shared, "panel": "throughput", "y": cell["tokens_per_s"], "label": label}
+        shared = {**_shared(cell, base), "kind": "other", "label": None}
+        shared["alike_spread"] = spreads.get(_layout_of(cell), math.nan)
+        if best.get(int(cell["num_gpus"])) is cell:
+            half, ahead = best.get(int(cell["num_gpus"]) // 2), lead(cell, drawn)
+            shared |= {"kind": "best", "label": layout_label(cell), "lead": ahead, "tied": ahead <= tie}
+            shared["gain"] = cell["tokens_per_s"] / half["tokens_per_s"] if half else math.nan
+        shared["flags"] = "; ".join(_flags(shared, cell, tie)) or None
+        yield {**shared, "panel": "throughput", "y": cell["tokens_per_s"]}
         if not math.isnan(cell["mfu"]):
-            yield {**shared, "panel": "mfu", "y": cell["mfu"], "label": label}
+            yield {**shared, "panel": "mfu", "y": cell["mfu"]}
     if base is not None:
-        yield from _ideal_rows(base)
+        yield from _ideal_rows(base, from_gpus=min(best))
 
 
 def _shared(cell: Row, base: Row | None) -> dict[str, Any]:
@@ -151,7 +195,8 @@ def _shared(cell: Row, base: Row | None) -> dict[str, Any]:
         "layout": f"{layout_label(cell)}, microbatch {int(cell['microbatch'])}, {sharding}",
         "layout_kind": _layout_kind(cell),
         "nodes": number(cell, "num_gpus") / number(cell, "gpus_per_node"),
-        "efficiency": _efficiency(cell, base),
+        "efficiency": math.nan if base is None else float(cell["tokens_per_gpu_s"] / base["tokens_per_gpu_s"]),
+        "doubtful": _is_doubtful(cell),
     }
 
 
@@ -160,9 +205,9 @@ def series_name(network: str) -> str:
     return network.rpartition("-")[2]
 
 
-def _ideal_rows(base: Row) -> Iterator[dict[str, Any]]:
+def _ideal_rows(base: Row, from_gpus: int) -> Iterator[dict[str, Any]]:
     for gpus in GPUS:
-        if gpus >= base["num_gpus"]:
+        if gpus >= from_gpus:
             yield {
                 "panel": "throughput",
                 "series": series_name(str(base["network"])),
@@ -172,36 +217,38 @@ def _ideal_rows(base: Row) -> Iterator[dict[str, Any]]:
                 "provenance": base["provenance"],
                 "source": base["source"],
                 "source_ref": base["source_ref"],
+                "record_id": base["record_id"],
                 "network": base["network"],
                 "num_gpus": gpus,
-                "flags": f"no measurement: in proportion to GPUs from {int(base['num_gpus'])}",
+                "flags": f"no measurement: in proportion to GPUs, as each of {int(base['num_gpus'])}",
             }
 
 
-def _efficiency(cell: Row, base: Row | None) -> float:
-    return math.nan if base is None else float(cell["tokens_per_gpu_s"] / base["tokens_per_gpu_s"])
+def _mfu_gap(cell: Row) -> float:
+    """Return by which fraction the source's MFU differs from what its rate gives in its own convention."""
+    theirs = _source_flops(cell) * number(cell, "tokens_per_gpu_s") / SOURCE_PEAK
+    return number(cell, "mfu_published") / theirs - 1
 
 
-def _flags(cell: Row, drawn: Sequence[Row], base: Row | None) -> list[str]:
-    flags = list(cell["flags"])
-    theirs = _source_flops(cell) * cell["tokens_per_gpu_s"] / SOURCE_PEAK
+def _is_doubtful(cell: Row) -> bool:
     published = number(cell, "mfu_published")
-    if abs(theirs - published) > max(MFU_ROUNDING, LARGEST_ROUNDING * published):
-        flags.append(f"the source's MFU is {published / theirs - 1:+.0%} from what its tokens/s give")
-    alike = sum(_layout_of(other) == _layout_of(cell) for other in drawn)
-    if alike > 1:
-        flags.append(f"{alike} numbers for this very configuration, the fastest drawn")
-    efficiency = _efficiency(cell, base)
-    if base is not None and efficiency > MAX_EFFICIENCY:
-        flags.append(
-            f"efficiency {efficiency:.0%} of {int(base['num_gpus'])} GPUs is above {MAX_EFFICIENCY:.0%}: "
-            "few layouts fit there, so it is no fair base"
-        )
+    theirs = published / (1 + _mfu_gap(cell))
+    return abs(theirs - published) > max(MFU_ROUNDING, LARGEST_ROUNDING * published)
+
+
+def _flags(shared: Mapping[str, Any], cell: Row, tie: float) -> list[str]:
+    flags = list(cell["flags"])
+    if shared["doubtful"]:
+        flags.append(f"the source's MFU is {_mfu_gap(cell):+.0%} from what its tokens/s give")
+    if not math.isnan(shared["alike_spread"]):
+        flags.append(f"runs of this very layout differ {shared['alike_spread']:.2f} times")
+    if shared.get("tied"):
+        flags.append(f"a tie: it leads by {shared['lead']:.1%}, and alike runs differ by {tie:.1%} and more")
     return flags
 
 
 def _layout_of(cell: Row) -> tuple[Any, ...]:
-    return tuple(cell[name] for name in ("num_gpus", *_LAYOUT))
+    return tuple(cell[name] for name in ("network", "num_gpus", *_LAYOUT))
 
 
 def _layout_kind(cell: Row) -> str:
@@ -229,11 +276,23 @@ def _coverage(cells: Sequence[Row]) -> Iterator[CoverageRow]:
         for flag in cell["flags"]:
             if flag.startswith((BATCH_MISMATCH, UNVERIFIED)):
                 words = f"{series_name(str(cell['network']))} on {int(cell['num_gpus'])} GPUs, {layout_label(cell)}"
-                yield CoverageRow(figure=FIGURE, cell=words, status="refused", reason=flag)
+                yield _refused(words, flag)
+    if cells and len(cells) < SOURCE_ROWS:
+        reason = f"our copy holds {len(cells):,} of the {SOURCE_ROWS:,} rows of {SOURCE}, the rest is kept back"
+        lacking = SOURCE_ROWS - len(cells)
+        yield CoverageRow(figure=FIGURE, cell="layouts not in our copy", status="missing", reason=reason, n=lacking)
     for what in (f"global batch {batch}" for batch in (512, 1024)):
         yield CoverageRow(figure=FIGURE, cell=what, status="missing", reason="no published cells", n=0)
     reason = "the source publishes no traces, so no times of compute and communication"
     yield CoverageRow(figure=FIGURE, cell="execution time", status="missing", reason=reason, n=0)
+
+
+def _refused(words: str, flag: str) -> CoverageRow:
+    """Return a row whose reason is the same for all cells of its kind: what its batch comes to is said of the cell."""
+    batch = re.fullmatch(rf"({BATCH_MISMATCH}: .+) is (\d+), (not \d+)", flag)
+    if batch:
+        words, flag = f"{words}: {int(batch[2]):,}", f"{batch[1]} is {batch[3]}"
+    return CoverageRow(figure=FIGURE, cell=words, status="refused", reason=flag)
 
 
 def _coverage_of(words: str, there: Sequence[Row]) -> Iterator[CoverageRow]:
@@ -243,7 +302,7 @@ def _coverage_of(words: str, there: Sequence[Row]) -> Iterator[CoverageRow]:
     if drawn:
         yield CoverageRow(figure=FIGURE, cell=words, status="published", n=len(drawn))
     if failed:
-        whole = f"all {len(failed)} layouts" if not drawn else f"{len(failed)} of {len(failed) + len(drawn)} layouts"
+        whole = f"{len(failed)} of {len(failed) + len(drawn)} layouts"
         reason = "crashed or ran out of memory: the source does not tell them apart"
         yield CoverageRow(figure=FIGURE, cell=f"{words}, {whole}", status="failed", reason=reason, n=len(failed))
     if not drawn and not failed:
