@@ -22,6 +22,7 @@ SOURCE = ROOT / "src" / "falloff"
 STAGES = (
     "units",
     "outputs",
+    "script",
     "provenance",
     "spec",
     "records",
@@ -36,7 +37,7 @@ STAGES = (
     "cli",
 )
 # A GPU node has little beside torch, so what runs there needs no more than this.
-NODE_STAGES = ("units", "outputs", "provenance", "spec", "rawlog", "launch", "bench")
+NODE_STAGES = ("units", "outputs", "script", "provenance", "spec", "rawlog", "launch", "bench")
 NODE_PACKAGES = {"yaml", "numpy", "pynvml"}
 # What several modules do together has a test of its own.
 TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py"}

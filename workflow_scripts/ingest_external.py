@@ -1,11 +1,11 @@
 """Turn one folder of others' logs and tables into records."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from falloff.ingest.external import read_folder
 from falloff.records import CollectiveRecord, RunRecord, write_records
+from falloff.script import run
 
 
 def main() -> None:
@@ -16,14 +16,10 @@ def main() -> None:
     parser.add_argument("--collectives", type=Path, required=True, metavar="OUT")
     parser.add_argument("--hardware", type=Path, default=Path("config/hardware"), metavar="DIR")
     arguments = parser.parse_args()
-    try:
-        runs, collectives = read_folder(arguments.folder, arguments.hardware)
-        write_records(arguments.runs, runs, RunRecord)
-        write_records(arguments.collectives, collectives, CollectiveRecord)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    runs, collectives = read_folder(arguments.folder, arguments.hardware)
+    write_records(arguments.runs, runs, RunRecord)
+    write_records(arguments.collectives, collectives, CollectiveRecord)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,11 +1,11 @@
 """Turn one sealed raw log into records."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from falloff.ingest.native import read_native_log
 from falloff.records import CollectiveRecord, RunRecord, write_records
+from falloff.script import run
 from falloff.spec.hardware import read_all_hardware
 
 
@@ -17,14 +17,10 @@ def main() -> None:
     parser.add_argument("--collectives", type=Path, required=True, metavar="OUT")
     parser.add_argument("--hardware", type=Path, default=Path("config/hardware"), metavar="DIR")
     arguments = parser.parse_args()
-    try:
-        runs, collectives = read_native_log(arguments.log, read_all_hardware(arguments.hardware))
-        write_records(arguments.runs, runs, RunRecord)
-        write_records(arguments.collectives, collectives, CollectiveRecord)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    runs, collectives = read_native_log(arguments.log, read_all_hardware(arguments.hardware))
+    write_records(arguments.runs, runs, RunRecord)
+    write_records(arguments.collectives, collectives, CollectiveRecord)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -1,10 +1,10 @@
 """Measure one repeat of one cell of a study and seal its log; any outcome of the cell ends well."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from falloff.launch import Run, measure, num_attached_gpus
+from falloff.script import run
 from falloff.spec.study import read_study
 
 
@@ -38,7 +38,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -1,11 +1,11 @@
 """Write figures/index.html from what the figures say of themselves and what their grids lack."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from falloff.outputs import whole_file
 from falloff.report.page import page_html, read_entries
+from falloff.script import run
 
 
 def main() -> None:
@@ -23,7 +23,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    run(main)

@@ -1,12 +1,12 @@
 """Say what `make figures` made, what each grid lacks and why, and how long it took."""
 
 import argparse
-import sys
 import time
 from pathlib import Path
 
 from falloff.report.page import read_coverage
 from falloff.report.summary import summary
+from falloff.script import run
 
 
 def main() -> None:
@@ -25,7 +25,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except ValueError as error:
-        sys.exit(f"error: {error}")
+    run(main)

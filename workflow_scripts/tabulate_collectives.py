@@ -1,12 +1,12 @@
 """Make the table and the coverage of figure collectives from the records of collectives."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from falloff.analysis.collectives import tabulate
 from falloff.outputs import whole_file
 from falloff.records import CollectiveRecord, read_records
+from falloff.script import run
 
 
 def main() -> None:
@@ -16,16 +16,12 @@ def main() -> None:
     parser.add_argument("--table", type=Path, required=True, metavar="OUT")
     parser.add_argument("--coverage", type=Path, required=True, metavar="OUT")
     arguments = parser.parse_args()
-    try:
-        collectives = read_records(arguments.collectives, CollectiveRecord)
-        table, coverage = tabulate(collectives)
-        for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
-            with whole_file(path) as temporary:
-                frame.to_parquet(temporary, index=False)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    collectives = read_records(arguments.collectives, CollectiveRecord)
+    table, coverage = tabulate(collectives)
+    for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
+        with whole_file(path) as temporary:
+            frame.to_parquet(temporary, index=False)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

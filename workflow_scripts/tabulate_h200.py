@@ -1,12 +1,12 @@
 """Make the table and the coverage of figure h200 from the records of runs."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from falloff.analysis.h200 import tabulate
 from falloff.outputs import whole_file
 from falloff.records import RunRecord, read_records
+from falloff.script import run
 from falloff.spec.hardware import read_all_hardware
 
 
@@ -18,16 +18,12 @@ def main() -> None:
     parser.add_argument("--coverage", type=Path, required=True, metavar="OUT")
     parser.add_argument("--hardware", type=Path, default=Path("config/hardware"), metavar="DIR")
     arguments = parser.parse_args()
-    try:
-        runs = read_records(arguments.runs, RunRecord)
-        table, coverage = tabulate(runs, read_all_hardware(arguments.hardware))
-        for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
-            with whole_file(path) as temporary:
-                frame.to_parquet(temporary, index=False)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    runs = read_records(arguments.runs, RunRecord)
+    table, coverage = tabulate(runs, read_all_hardware(arguments.hardware))
+    for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
+        with whole_file(path) as temporary:
+            frame.to_parquet(temporary, index=False)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

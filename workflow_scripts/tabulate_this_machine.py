@@ -1,13 +1,13 @@
 """Make the table and the coverage of figure this_machine from the records of the study that ran here."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from falloff.analysis.this_machine import tabulate
 from falloff.launch import num_attached_gpus
 from falloff.outputs import whole_file
 from falloff.records import CollectiveRecord, RunRecord, read_records
+from falloff.script import run
 from falloff.spec.study import read_study
 
 
@@ -21,20 +21,16 @@ def main() -> None:
     parser.add_argument("--table", type=Path, required=True, metavar="OUT")
     parser.add_argument("--coverage", type=Path, required=True, metavar="OUT")
     arguments = parser.parse_args()
-    try:
-        runs = read_records(arguments.runs, RunRecord)
-        collectives = read_records(arguments.collectives, CollectiveRecord)
-        # a study measured on processes refuses nothing for want of GPUs
-        on_gpus = "cuda" in {*runs["device"], *collectives["device"]}
-        study = read_study(arguments.study, arguments.networks, num_attached_gpus() if on_gpus else 0)
-        table, coverage = tabulate(study, runs, collectives)
-        for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
-            with whole_file(path) as temporary:
-                frame.to_parquet(temporary, index=False)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+    runs = read_records(arguments.runs, RunRecord)
+    collectives = read_records(arguments.collectives, CollectiveRecord)
+    # a study measured on processes refuses nothing for want of GPUs
+    on_gpus = "cuda" in {*runs["device"], *collectives["device"]}
+    study = read_study(arguments.study, arguments.networks, num_attached_gpus() if on_gpus else 0)
+    table, coverage = tabulate(study, runs, collectives)
+    for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
+        with whole_file(path) as temporary:
+            frame.to_parquet(temporary, index=False)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
