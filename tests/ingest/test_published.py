@@ -178,7 +178,7 @@ def test_a_table_without_rows_is_an_error(tmp_path: Path) -> None:
 def test_collectives_without_ranks_or_size_are_left_out_aloud(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         records = read_collectives(EXTERNAL / "published-collectives" / "collectives.csv", HARDWARE)
-    assert len(records) == 2354 - 40
+    assert len(records) == 2325 - 40
     assert "40 rows state no GPUs or no size and are left out" in caplog.text
 
 
@@ -187,6 +187,15 @@ def test_a_bandwidth_rounded_to_nothing_is_not_zero(collectives: list[Collective
     small = next(record for record in collectives if record.source == "aws-nccl" and record.message_bytes == 8)
     assert small.reported_busbw_bytes_s is None
     assert small.times_s == pytest.approx((164.3e-6,))
+
+
+def test_the_sweeps_of_aws_stand_each_under_one_gpu(collectives: list[CollectiveRecord]) -> None:
+    aws = [record for record in collectives if record.source == "aws-nccl"]
+    times = {
+        gpu: {(r.message_bytes, r.times_s) for r in aws if r.hardware == gpu} for gpu in ("a100-80gb-sxm", "h100-sxm")
+    }
+    assert {gpu: len(found) for gpu, found in times.items()} == {"a100-80gb-sxm": 29, "h100-sxm": 38}
+    assert times["a100-80gb-sxm"].isdisjoint(times["h100-sxm"])
 
 
 def test_collectives_are_named_alike_in_every_source(collectives: list[CollectiveRecord]) -> None:
