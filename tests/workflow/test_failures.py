@@ -67,7 +67,7 @@ def test_a_failing_notebook_is_named_with_its_cell_and_leaves_no_figure(workspac
     document["cells"][code[-1]]["source"] = ["raise RuntimeError('no such column')"]
     notebook.write_text(json.dumps(document))
     said = workspace.snakemake("figures/h200.pdf", succeeds=False)
-    assert f"notebooks/h200.ipynb: cell {code[-1]} failed with RuntimeError: no such column" in said
+    assert f"notebooks/h200.ipynb: cell {code[-1] + 1} failed with RuntimeError: no such column" in said
     assert not (workspace.folder / "figures/h200.pdf").exists()
     assert (workspace.folder / "logs/figures/h200.ipynb").exists()
 
