@@ -1,6 +1,6 @@
 """Records from logs, one job a run, and from others' logs and tables, one job a folder."""
 
-from falloff.spec.reading import read_yaml
+from falloff.spec.source import read_source
 
 
 def logs_of(study_name):
@@ -17,11 +17,9 @@ def records_of(study_name, kind):
 def contents_of(folder):
     """Return what a folder of data/external holds: runs, collectives, and the formats of its tables."""
     try:
-        source = read_yaml(EXTERNAL / folder / "source.yaml")
+        return read_source(EXTERNAL / folder).contents
     except ValueError as error:
         raise WorkflowError(str(error)) from error
-    lists = {key for key in ("runs", "collectives") if source.get(key)}
-    return lists | {table["format"] for table in source.get("tables") or []}
 
 
 EXTERNAL_CONTENTS = {path.parent.name: contents_of(path.parent.name) for path in sorted(EXTERNAL.glob("*/source.yaml"))}

@@ -5,9 +5,8 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-import yaml
 
-from falloff.ingest.external import read_folder, read_source
+from falloff.ingest.external import read_folder
 from falloff.records import CollectiveRecord, RunRecord, read_records
 
 FOLDER = Path("data/external/torchtitan-h200x2")
@@ -85,13 +84,6 @@ def test_the_shipped_sweep_is_records_of_two_ranks() -> None:
     assert next(c for c in collectives if c.message_bytes == 1024).reported_busbw_bytes_s is None
 
 
-def test_every_shipped_folder_is_read() -> None:
-    folders = sorted(path.parent for path in FOLDER.parent.glob("*/source.yaml"))
-    assert FOLDER in folders
-    for folder in folders:
-        read_source(folder)
-
-
 def test_the_clock_of_the_log_must_be_stated_for_power(copy: Path) -> None:
     restate(copy, "    timezone: UTC\n    trace:", "    trace:")
     compiled = read_folder(copy)[0][0]
@@ -157,14 +149,6 @@ def test_what_is_wrong_in_a_source_is_one_sentence(copy: Path, old: str, new: st
         read_folder(copy)
     assert words in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_a_source_that_names_no_file_is_an_error(copy: Path) -> None:
-    path = copy / "source.yaml"
-    source = yaml.safe_load(path.read_text())
-    path.write_text(yaml.safe_dump({k: v for k, v in source.items() if k not in ("runs", "collectives")}))
-    with pytest.raises(ValueError, match="one of them must name a file"):
-        read_source(copy)
 
 
 def run_script(folder: Path, out: Path) -> subprocess.CompletedProcess[str]:

@@ -3,9 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from falloff.ingest.torchtitan import LeftOut, find_steady_windows, measured_windows, read_steps, run_fields
+from falloff.ingest.torchtitan import find_steady_windows, measured_windows, read_steps, run_fields
 from falloff.ingest.torchtitan_log import read_torchtitan_log
 from falloff.spec.network import model_flops_per_token
+from falloff.spec.source import LeftOut
 from falloff.units import GIB
 
 FOLDER = Path("data/external/torchtitan-h200x2")
@@ -92,7 +93,19 @@ def test_step_seconds_follow_from_the_tps_field_and_agree_with_the_clock() -> No
     # step 5's line to step 15's: 02:37:52.898 to 02:38:10.208
     assert window[1] - window[0] == pytest.approx(17.310)
     assert window[1] - window[0] == pytest.approx(fields["window_s"], rel=1e-3)
+    assert fields["window_tokens"] == 10 * 32768
     assert fields["flags"] is None
+
+
+def test_windows_of_unequal_length_weigh_by_their_steps(write: WriteLines) -> None:
+    mesh = "[rank0]:[titan] x - Building device mesh with parallelism: pp=1, dp_replicate=1, dp_shard=8, cp=1, tp=1"
+    batch = (
+        "[rank0]:[titan] x - Trainer is initialized with local batch size 1, global batch size 8, sequence length 8192"
+    )
+    fields = run_fields(read_torchtitan_log(write(mesh, batch, step_line(10), step_line(20), step_line(25, "2,950"))))
+    # 20 steps at 5,900 tokens/s a GPU and 5 at half of that
+    assert fields["window_tokens"] == 25 * 8 * 8192
+    assert fields["window_s"] == pytest.approx(20 * 8192 / 5900 + 5 * 8192 / 2950)
 
 
 @pytest.mark.parametrize("path", [COMPILED, EAGER])

@@ -2,140 +2,28 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from falloff.ingest import published
 from falloff.ingest.exposure import exposure_fields
-from falloff.ingest.power import Reading, measure_power, no_power, read_nvidia_smi
+from falloff.ingest.power import measure_power, no_power, read_nvidia_smi
 from falloff.ingest.torch_collectives import read_torch_collectives
-from falloff.ingest.torchtitan import LeftOut, measured_windows, run_fields
+from falloff.ingest.torchtitan import measured_windows, run_fields
 from falloff.ingest.torchtitan_log import DEFAULT_PARAM_DTYPE, TorchTitanLog, read_torchtitan_log
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
-from falloff.spec.reading import build, read_yaml, require_positive
+from falloff.spec.source import (
+    SOURCE_NAME,
+    CollectivesFile,
+    ExternalSource,
+    RunFiles,
+    StatedOfRun,
+    TableFormat,
+    read_source,
+)
 
-SOURCE_NAME = "source.yaml"
 Records = tuple[list[RunRecord], list[CollectiveRecord]]
-
-TableFormat = Literal["falloff-training-cells", "falloff-collectives", "torchtitan-tables", "nccl-allreduce-readoff"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class PowerFile:
-    """nvidia-smi's samples: its fields in order, the host's time zone, which reading counts, the run's GPUs."""
-
-    file: str
-    format: Literal["nvidia-smi"]
-    columns: tuple[str, ...]
-    timezone: str
-    reading: Reading
-    gpus: tuple[int, ...]  # as the column index counts them
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatedOfRun:
-    """RunRecord fields that the log leaves out and whoever ran it states."""
-
-    framework_version: str | None = None
-    torch: str | None = None
-    cuda: str | None = None
-    nccl: str | None = None
-    driver: str | None = None
-    python: str | None = None
-    backend: str | None = None
-    param_dtype: str | None = None
-    reduce_dtype: str | None = None
-    hardware: str | None = None
-    gpu_name: str | None = None
-    num_gpus: int | None = None
-    gpus_per_node: int | None = None
-    nodes: int | None = None
-    interconnect: str | None = None
-    site: str | None = None
-    board_part_number: str | None = None
-    vbios: str | None = None
-    power_limit_w: float | None = None
-    note: str | None = None
-
-    def __post_init__(self) -> None:
-        require_positive(self, "num_gpus", "gpus_per_node", "nodes", "power_limit_w")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunFiles:
-    """One run: its log and, where there are any, its power samples and a trace of rank 0.
-
-    timezone is that of the log's time stamps; without it power cannot be joined.
-    """
-
-    name: str
-    framework: Literal["torchtitan"]
-    log: str
-    timezone: str | None = None
-    trace: str | None = None
-    trace_note: str | None = None
-    power: PowerFile | None = None
-    left_out_steps: tuple[LeftOut, ...] = ()
-    stated: StatedOfRun = StatedOfRun()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StatedOfCollectives:
-    """CollectiveRecord fields that the file leaves out and whoever ran it states."""
-
-    num_ranks: int
-    ranks_per_node: int | None = None
-    nodes: int | None = None
-    dtype: str | None = None
-    hardware: str | None = None
-    gpu_name: str | None = None
-    backend: str | None = None
-    interconnect: str | None = None
-    nccl: str | None = None
-    torch: str | None = None
-    driver: str | None = None
-    note: str | None = None
-
-    def __post_init__(self) -> None:
-        require_positive(self, "num_ranks", "ranks_per_node", "nodes")
-
-
-@dataclass(frozen=True, kw_only=True)
-class CollectivesFile:
-    """One file of collectives."""
-
-    file: str
-    format: Literal["torch-collectives"]
-    stated: StatedOfCollectives
-
-
-@dataclass(frozen=True, kw_only=True)
-class TableFile:
-    """One table of published numbers; formats are described in falloff.ingest.published."""
-
-    file: str
-    format: TableFormat
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """What source.yaml says of a folder. Texts are for people; retrieved is a date or month."""
-
-    title: str
-    address: str
-    version: str
-    licence: str
-    retrieved: str
-    runs: tuple[RunFiles, ...] = ()
-    collectives: tuple[CollectivesFile, ...] = ()
-    tables: tuple[TableFile, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not (self.runs or self.collectives or self.tables):
-            raise ValueError("runs, collectives and tables are all empty; one of them must name a file")
-
 
 _TABLE_READERS: Mapping[TableFormat, Callable[[Path, Path], Records]] = {
     "falloff-training-cells": lambda path, hardware: (published.read_training_cells(path, hardware), []),
@@ -143,20 +31,6 @@ _TABLE_READERS: Mapping[TableFormat, Callable[[Path, Path], Records]] = {
     "falloff-collectives": lambda path, hardware: ([], published.read_collectives(path, hardware)),
     "nccl-allreduce-readoff": lambda path, hardware: ([], published.read_allreduce_readoff(path, hardware)),
 }
-
-
-def read_source(folder: Path) -> Source:
-    """Return what `folder`/source.yaml says; ValueError for unknown keys, wrong values and files not there."""
-    path = folder / SOURCE_NAME
-    source = build(Source, read_yaml(path), str(path))
-    for file in _files(source):
-        if not (folder / file).is_file():
-            raise ValueError(f"{path}: names the file {file!r}, which is not in {folder}")
-    names = [run.name for run in source.runs]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise ValueError(f"{path}: the run {twice!r} is stated twice")
-    return source
 
 
 def read_folder(folder: Path, hardware: Path = published.HARDWARE) -> Records:
@@ -195,14 +69,7 @@ def collective_records(path: Path) -> list[CollectiveRecord]:
     return _records_of_times(path, None, {"source": "torch.distributed collectives", "source_ref": path.name})
 
 
-def _files(source: Source) -> list[str]:
-    files = [item.file for item in source.collectives] + [table.file for table in source.tables]
-    for run in source.runs:
-        files += [run.log, *([run.trace] if run.trace else []), *([run.power.file] if run.power else [])]
-    return files
-
-
-def _run_record(folder: Path, source: Source, run: RunFiles, known: Mapping[str, Hardware]) -> RunRecord:
+def _run_record(folder: Path, source: ExternalSource, run: RunFiles, known: Mapping[str, Hardware]) -> RunRecord:
     where = f"{folder / SOURCE_NAME}: run {run.name}"
     log = read_torchtitan_log(folder / run.log)
     try:
@@ -290,7 +157,7 @@ def _trace_fields(folder: Path, run: RunFiles, num_gpus: int | None) -> dict[str
 
 
 def _collective_records(
-    folder: Path, source: Source, item: CollectivesFile, known: Mapping[str, Hardware]
+    folder: Path, source: ExternalSource, item: CollectivesFile, known: Mapping[str, Hardware]
 ) -> list[CollectiveRecord]:
     stated = {name: value for name, value in dataclasses.asdict(item.stated).items() if value is not None}
     num_ranks = stated.pop("num_ranks")

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import TextIO
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 import numpy.typing as npt
 
+from falloff.spec.source import PowerReading
+
 Floats = npt.NDArray[np.float64]
 Window = tuple[float, float]  # unix seconds
-Reading = Literal["instant", "average"]
 
 _SMI_REASONS = "clocks_event_reasons.active"
 NATIVE_COLUMNS = ("time_s", "device", "draw_w", "energy_j", "sm_clock_mhz", "temperature_c", "throttle_reasons")
@@ -31,7 +32,7 @@ _THROTTLE_BITS = {
     0x40: "hardware thermal slowdown",
     0x80: "hardware power brake",
 }
-READING_COLUMNS: dict[Reading, str] = {"instant": "power.draw.instant", "average": "power.draw.average"}
+READING_COLUMNS: dict[PowerReading, str] = {"instant": "power.draw.instant", "average": "power.draw.average"}
 
 # Sensors see a part of the time only (arXiv 2312.02741: 25 % on A100 and H100), so a handful of samples says little.
 FEWEST_SAMPLES = 5
@@ -80,7 +81,7 @@ def read_native_power(path: Path) -> dict[str, Samples]:
         return _collect(lines, path, 2, NATIVE_COLUMNS, names, float)
 
 
-def read_nvidia_smi(path: Path, columns: Sequence[str], reading: Reading, timezone: str) -> dict[str, Samples]:
+def read_nvidia_smi(path: Path, columns: Sequence[str], reading: PowerReading, timezone: str) -> dict[str, Samples]:
     """Return the samples of `nvidia-smi --query-gpu=... --format=csv,noheader,nounits` by GPU index.
 
     columns are the fields asked for, in order; timezone is that of the host's clock, which the stamps leave out.

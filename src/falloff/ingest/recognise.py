@@ -8,7 +8,7 @@ from typing import Literal
 
 from falloff import rawlog
 from falloff.ingest import published
-from falloff.ingest.external import SOURCE_NAME, collective_records, read_folder, torchtitan_record
+from falloff.ingest.external import collective_records, read_folder, torchtitan_record
 from falloff.ingest.native import read_native_log
 from falloff.ingest.power import NATIVE_COLUMNS
 from falloff.ingest.torch_collectives import is_collectives_file
@@ -16,6 +16,7 @@ from falloff.ingest.torchtitan_log import is_torchtitan_log
 from falloff.ingest.trace import GZIP_MAGIC
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.hardware import read_all_hardware
+from falloff.spec.source import SOURCE_NAME
 
 Kind = Literal["native", "torchtitan", "torch-collectives", "external"]
 

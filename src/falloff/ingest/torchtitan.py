@@ -9,6 +9,7 @@ from typing import Any
 
 from falloff.ingest.power import Window, find_timezone
 from falloff.ingest.torchtitan_log import LoggedStep, TorchTitanLog, read_torchtitan_log
+from falloff.spec.source import LeftOut
 from falloff.units import TERA
 
 FRAMEWORK = "torchtitan"
@@ -18,19 +19,6 @@ LARGEST_CLOCK_DIFFERENCE = 0.02
 # Step 1 compiles and opens NCCL's rings. In the window after it the peak memory still grows (68.6 to 98.6 GiB in a
 # shipped log), so the allocator still asks the driver, and its rate is 0.4 % below the next one's.
 START_REASONS = ("the first step", "the window after it, not steady yet")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LeftOut:
-    """Steps, first to last, whose windows are not steady, and why."""
-
-    first: int
-    last: int
-    reason: str
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.first <= self.last:
-            raise ValueError(f"first {self.first} and last {self.last} must be steps in order, counted from 1")
 
 
 @dataclass(frozen=True, kw_only=True)
