@@ -8,6 +8,7 @@ import pytest
 
 from falloff.ingest.published import (
     BATCH_MISMATCH,
+    INFERRED,
     UNVERIFIED,
     read_allreduce_readoff,
     read_collectives,
@@ -232,6 +233,15 @@ def test_what_a_report_states_once_joins_each_of_its_rows(torchtitan: list[RunRe
     assert len(report) == 18
     assert {row.power_limit_w for row in report} == {500.0}
     assert all(row.torch and row.interconnect for row in report)
+
+
+def test_what_a_source_does_not_state_is_flagged_as_inferred(torchtitan: list[RunRecord]) -> None:
+    first = torchtitan[0]
+    inferred = {flag.partition(": ")[2].partition(",")[0] for flag in first.flags or () if flag.startswith(INFERRED)}
+    assert (first.source, first.power_limit_w) == ("TorchTitan, ICLR 2025", None)
+    assert inferred == {"gpu_name", "seq", "param_dtype"}
+    async_tp = next(row for row in torchtitan if row.source == "TorchTitan AsyncTP 2025-06")
+    assert async_tp.flags == (f"{INFERRED}: global_batch, local batch times FSDP ranks",)
 
 
 def test_a_misspelt_fact_about_a_source_is_an_error(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ SOURCES = "sources.yaml"
 
 # Flags that tables and figures look for; the words are what a reader sees.
 UNVERIFIED = "unverified"
+INFERRED = "inferred"  # of one field: 'inferred: seq, the default of that time'
 BATCH_MISMATCH = "batch does not multiply up"
 READ_OFF_ERROR_BYTES_S = 5e9  # SOURCE.md of nccl-allreduce-readoff: curves read off a plot within 5 GB/s
 
@@ -56,7 +57,8 @@ Row = Mapping[str, str]
 class Source:
     """Where the rows of one source are from. unverified says which fields rest on memory and not on a page.
 
-    states holds record fields that the source says once for all its rows, outside the table.
+    states holds record fields that the source says once for all its rows, outside the table; infers, by record
+    field, on what the value of a field rests that the source does not state.
     """
 
     name: str
@@ -65,9 +67,12 @@ class Source:
     counts: str
     unverified: str | None = None
     states: dict[str, Any] = field(default_factory=dict)
+    infers: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_keys(self.states, [field.name for field in dataclasses.fields(RunRecord)], "states")
+        fields = [field.name for field in dataclasses.fields(RunRecord)]
+        check_keys(self.states, fields, "states")
+        check_keys(self.infers, fields, "infers")
 
 
 def read_training_cells(path: Path, hardware: Path = HARDWARE) -> list[RunRecord]:
@@ -250,7 +255,7 @@ def _torchtitan_row(
     flags = (
         None if rate is not None else "the number is not known",
         "Float8 in linear layers alone: no one peak belongs to it" if float8 else None,
-        "sequence length from the config of that time" if "config default" in row["note"] else None,
+        *_inferred_of_torchtitan(row, float8, source),
     )
     stated: dict[str, Any] = {
         "hardware": _hardware_name(row["gpu"], known),
@@ -304,6 +309,19 @@ def _torchtitan_row(
         note="; ".join(part for part in (row["techniques"], row["version"], row["schedule"], row["note"]) if part),
         **stated,
     )
+
+
+def _inferred_of_torchtitan(row: Row, float8: bool | None, source: Source) -> Iterator[str]:
+    """Yield a flag for each field of a row that its source does not state."""
+    infers = dict(source.infers)
+    if "config default" in row["note"]:
+        infers["seq"] = "the configuration's default of that time, not in the table"
+    if "global batch derived" in row["note"]:
+        infers["global_batch"] = "local batch times FSDP ranks"
+    if float8 is False and "bf16" not in row["techniques"]:
+        infers["param_dtype"] = "TorchTitan's default where no row says Float8"
+    for name, why in infers.items():
+        yield f"{INFERRED}: {name}, {why}"
 
 
 def _readoff_point(row: Row, sources: Mapping[str, Source], known: Mapping[str, Hardware]) -> CollectiveRecord:
