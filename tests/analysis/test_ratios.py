@@ -4,7 +4,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from falloff.analysis.ratios import MIXED, ONE_VERSION, tabulate
+from falloff.analysis.ratios import CROSSED, ONE_VERSION, tabulate
 from falloff.records import RunRecord
 
 Tables = tuple[pd.DataFrame, pd.DataFrame]
@@ -38,6 +38,28 @@ def test_between_versions_the_denominator_moved_more_than_the_numerator(tables: 
     assert abs(second.denominator / first.denominator - 1) > 10 * abs(second.numerator / first.numerator - 1)
 
 
+def test_each_pair_says_how_far_its_ends_moved_since_the_version_before(tables: Tables) -> None:
+    moved = tables[0].dropna(subset=["change_from"]).set_index("series")
+    assert set(moved["change_from"]) == {"TorchTitan, ICLR 2025"}
+    assert len(moved) == 3
+    assert moved.loc["FSDP", "denominator_change"] == pytest.approx(5762 / 6258 - 1)
+    assert moved.loc["FSDP", "numerator_change"] == pytest.approx(5605 / 5645 - 1)
+    assert moved.loc["FSDP", "y_change"] == pytest.approx(5605 / 5762 - 5645 / 6258)
+    # both ends of Float8 fell by a tenth, and the ratio hides it
+    assert moved.loc["FSDP + compile + Float8", ["numerator_change", "denominator_change"]].max() < -0.09
+    assert abs(moved.loc["FSDP + compile + Float8", "y_change"]) < 0.01
+
+
+def test_a_value_that_no_page_states_is_inferred_and_the_papers_power_limit_is_not_stated(tables: Tables) -> None:
+    rows = one_version(tables[0])
+    assert rows["inferred"].str.contains("seq").all()
+    paper = rows[rows["version"] == "TorchTitan, ICLR 2025"]
+    assert paper["not_stated"].str.contains("power_limit_w").all()
+    assert paper["inferred"].str.contains("gpu_name").all()
+    h200 = tables[0][tables[0]["panel"] == "32_to_64"].iloc[0]
+    assert h200["inferred"] == "recompute, seq"
+
+
 def test_within_a_version_nothing_stated_is_unfair_but_much_is_not_stated(tables: Tables) -> None:
     rows = one_version(tables[0])
     assert (rows["num_unfair"] == 0).all()
@@ -54,9 +76,9 @@ def test_a_field_is_in_one_list_alone(tables: Tables) -> None:
 
 
 def test_across_versions_the_source_differs_and_one_ratio_is_above_what_can_be(tables: Tables) -> None:
-    mixed = tables[0][tables[0]["kind"] == MIXED]
-    assert (mixed["unfair"] == "source").all()
-    above = mixed[mixed["y"] > 1.02]
+    crossed = tables[0][tables[0]["kind"] == CROSSED]
+    assert (crossed["unfair"] == "source").all()
+    above = crossed[crossed["y"] > 1.02]
     assert list(above["label"]) == ["9,319 / 8,532 = 109.2%"]
     assert above["flags"].str.contains("efficiency 109.2% is above 102%").all()
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from falloff.report import panels, style
 
@@ -61,27 +62,42 @@ def test_a_series_has_the_line_that_it_is_given_and_thin_bars_have_no_caps(frame
     assert not bars[1]
 
 
-def test_a_matrix_has_a_sign_for_each_verdict():
+def test_a_matrix_has_a_sign_for_each_verdict_and_its_totals_below():
     _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
-    verdicts = pd.DataFrame({"driver": ["differs", "not stated"], "seq": ["agrees", "agrees"]}, index=["a", "b"])
-    panels.verdict_matrix(axes[0, 0], verdicts, notes={"b": "a remark"})
-    assert [text.get_text() for text in axes[0, 0].texts] == ["≠", "=", "?", "=", "a remark"]
+    verdicts = pd.DataFrame({"one": ["differs", "follows", "inferred"], "two": ["agrees", "not stated", "agrees"]})
+    verdicts.index = ["driver", "batch", "VBIOS,\nboard"]
+    panels.verdict_matrix(axes[0, 0], verdicts, totals={"fields": ["3", "4"]})
+    ax = axes[0, 0]
+    assert [text.get_text() for text in ax.texts] == ["≠", "=", "≠", "?", "(=)", "=", "3", "4"]
+    assert ax.texts[0].get_color() != ax.texts[2].get_color()
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["driver", "batch", "VBIOS,\nboard", "fields"]
 
 
-def test_dots_stand_in_rows_under_their_headings():
+def test_a_verdict_without_a_sign_is_an_error():
+    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    with pytest.raises(KeyError, match="unlike"):
+        panels.verdict_matrix(axes[0, 0], pd.DataFrame({"one": ["unlike"]}), totals={})
+
+
+def test_dots_stand_in_rows_under_their_headings_and_a_change_is_an_arrow():
     _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
     rows = pd.DataFrame(
         {
-            "y": [0.9, 1.0],
-            "name": ["one", "two"],
-            "text": ["90 %", "1"],
+            "y": [0.9, 1.0, 1.0],
+            "y_from": [np.nan, np.nan, 0.9],
+            "name": ["one", "two", "change"],
+            "texts": [("90 %",), ("100 %",), ("+10",)],
             "provenance": "published",
-            "faint": [False, True],
+            "constructed": [False, True, False],
         }
     )
-    panels.dot_rows(axes[0, 0], {"FSDP": rows}, colors={"FSDP": style.TEAL})
-    assert [tick.get_text() for tick in axes[0, 0].get_yticklabels()] == ["FSDP", "one", "two"]
-    assert [line.get_markeredgecolor() for line in axes[0, 0].lines] == [style.TEAL, style.GREY]
+    ax = axes[0, 0]
+    panels.dot_rows(ax, {"FSDP": rows}, colors={"FSDP": style.TEAL}, heads={"FSDP": ("ratio",)}, columns_pt=(30,))
+    assert [tick.get_text() for tick in ax.get_yticklabels()] == ["FSDP", "one", "two", "change"]
+    assert [line.get_marker() for line in ax.lines] == ["D", panels.CONSTRUCTED_MARKER]
+    assert [line.get_markeredgecolor() for line in ax.lines] == [style.TEAL, style.GREY]
+    assert [text.get_text() for text in ax.texts if text.get_text()] == ["ratio", "90 %", "100 %", "+10"]
+    assert sum(text.arrow_patch is not None for text in ax.texts) == 1
 
 
 def test_a_bar_without_a_value_says_why(frame):

@@ -14,6 +14,7 @@ from falloff.analysis import points
 from falloff.analysis.comparability import Comparison, compare_records, stated
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
+from falloff.ingest.published import INFERRED
 
 FIGURE = "comparability"
 FRAMEWORK = "torchtitan"
@@ -22,7 +23,7 @@ SEQ = 8192
 MICROBATCH = 2
 ENDS = (8, 128)
 ONE_VERSION = "one version"
-MIXED = "mixed versions"
+CROSSED = "crossed versions"
 ONE_READING = "one reading a cell, no repeats"
 
 
@@ -30,9 +31,11 @@ def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the figure's table and its coverage, from records of TorchTitan's published tables.
 
     A row is a ratio of tokens/s per GPU: y = numerator / denominator. kind says whether both ends are of one
-    published version. Panels: 8_to_128, and 32_to_64 for H200, whose report has no other ends. differs, agrees and
-    not_stated list the fields; unfair those that differ for another reason than the number of GPUs. ValueError where
-    no record belongs to the figure.
+    published version; a crossed one is our construction, which nobody published. Panels: 8_to_128, and 32_to_64 for
+    H200, whose report has no other ends. differs, agrees and not_stated list the fields; unfair those that differ for
+    another reason than the number of GPUs, inferred those whose value an end does not state itself. change_from names
+    the version before, and y_change, numerator_change and denominator_change say how far each moved since. ValueError
+    where no record belongs to the figure.
     """
     cells = [row for row in points.rows_of(runs) if _is_of_the_figure(row)]
     known = [cell for cell in cells if not math.isnan(tokens_per_gpu_s(cell))]
@@ -61,9 +64,26 @@ def _rows(known: Sequence[Row]) -> Iterator[dict[str, Any]]:
         pairs = [pair for pair in itertools.permutations(cells, 2) if _is_a_pair(*pair)]
         pairs.sort(key=lambda pair: pair[0]["source"] != pair[1]["source"])
         rows = [_row(series, base, scaled) for base, scaled in pairs]
+        before: dict[str, dict[str, Any]] = {}
         for place, row in enumerate(rows, start=1):
-            same_panel = [other["y"] for other in rows if other["panel"] == row["panel"]]
-            yield {**row, "x": place, "lowest": min(same_panel), "highest": max(same_panel)}
+            yield {**row, "x": place, **_changes(row, before.get(row["panel"]))}
+            if row["kind"] == ONE_VERSION:
+                before[row["panel"]] = row
+
+
+def _changes(row: dict[str, Any], before: dict[str, Any] | None) -> dict[str, Any]:
+    """Return how far a published pair and its ratio moved since the version before, blank where there is none.
+
+    The table's order is that in time: the 8-GPU rows of the ICLR text already stood in the paper's first version.
+    """
+    if before is None or row["kind"] != ONE_VERSION:
+        return {}
+    return {
+        "change_from": before["version"],
+        "y_change": row["y"] - before["y"],
+        "numerator_change": row["numerator"] / before["numerator"] - 1,
+        "denominator_change": row["denominator"] / before["denominator"] - 1,
+    }
 
 
 def _is_a_pair(base: Row, scaled: Row) -> bool:
@@ -78,17 +98,18 @@ def _row(series: str, base: Row, scaled: Row) -> dict[str, Any]:
     comparison = compare_records(base, scaled, axes=("num_gpus",))
     low, high = tokens_per_gpu_s(base), tokens_per_gpu_s(scaled)
     one = base["source"] == scaled["source"]
+    stated_flags = sorted({str(flag) for cell in (base, scaled) for flag in _texts(cell["flags"])})
     flags = [
         *comparison.flags,
         ONE_READING,
-        *sorted({str(f) for cell in (base, scaled) for f in _texts(cell["flags"])}),
+        *stated_flags,
     ]
     return {
         "panel": f"{int(base['num_gpus'])}_to_{int(scaled['num_gpus'])}",
         "series": series,
         "y": high / low,
         "label": f"{high:,.0f} / {low:,.0f} = {high / low:.1%}",
-        "kind": ONE_VERSION if one else MIXED,
+        "kind": ONE_VERSION if one else CROSSED,
         "version": base["source"] if one else f"{scaled['source']} over {base['source']}",
         "numerator": high,
         "denominator": low,
@@ -96,6 +117,7 @@ def _row(series: str, base: Row, scaled: Row) -> dict[str, Any]:
         "gpus_to": scaled["num_gpus"],
         "num_gpus": scaled["num_gpus"],
         **_field_lists(comparison),
+        "inferred": ", ".join(sorted({name for flag in stated_flags for name in _inferred_field(flag)})) or None,
         "verdict": comparison.sentence,
         "flags": "; ".join(flags),
         "provenance": scaled["provenance"],
@@ -127,6 +149,11 @@ def _field_lists(comparison: Comparison) -> dict[str, Any]:
     }
 
 
+def _inferred_field(flag: str) -> tuple[str, ...]:
+    kind, _, rest = flag.partition(": ")
+    return (rest.partition(",")[0],) if kind == INFERRED else ()
+
+
 def _words(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
@@ -140,10 +167,16 @@ def _coverage(rows: Sequence[dict[str, Any]], cells: Sequence[Row]) -> Iterator[
         if row["kind"] == ONE_VERSION:
             cell = f"{row['series']}, {int(row['gpus_from'])} to {int(row['gpus_to'])} GPUs, {row['version']}"
             yield CoverageRow(figure=FIGURE, cell=cell, status="published")
-    mixed = sum(row["kind"] == MIXED for row in rows)
-    if mixed:
+    crossed = sum(row["kind"] == CROSSED for row in rows)
+    if crossed:
         reason = "the 128 GPUs of one version over the 8 of another: what one moved denominator does"
-        yield CoverageRow(figure=FIGURE, cell="ratios across versions", status="published", reason=reason, n=mixed)
+        yield CoverageRow(
+            figure=FIGURE,
+            cell="crossed ratios, our construction, not published",
+            status="published",
+            reason=reason,
+            n=crossed,
+        )
     for record in cells:
         if math.isnan(tokens_per_gpu_s(record)):
             words = f"{series_name(record)} on {int(record['num_gpus'])} GPUs, {record['source']}"

@@ -19,6 +19,7 @@ LETTERS = "abcdefghijkl"
 SIGN_PT = 7.5
 THIN_PT = 0.8  # bars from here down have no caps, which would hide each other
 LAUNCH_PT = 2.4
+CONSTRUCTED_MARKER = "x"
 
 
 def new_figure(
@@ -229,36 +230,37 @@ def value_bars(
     ax.grid(visible=False, axis="y")
 
 
-def dot_rows(ax: Axes, groups: Mapping[str, pd.DataFrame], *, colors: Mapping[str, str]) -> None:
-    """Draw one dot a row under a heading a group, the row's `name` to the left and its `text` to the right.
+def dot_rows(
+    ax: Axes,
+    groups: Mapping[str, pd.DataFrame],
+    *,
+    colors: Mapping[str, str],
+    heads: Mapping[str, Sequence[str]],
+    columns_pt: Sequence[float],
+) -> None:
+    """Draw one dot a row under a heading a group, its name to the left and its texts in columns to the right.
 
-    The frames have y (drawn along x), name, text, provenance and faint: a dot in grey, beside what is compared.
+    The frames have y (drawn along x), y_from, name, texts, provenance and constructed. A row with y_from is an arrow
+    from there to y; a constructed one is a grey cross, for what is in no source. `heads` head the columns of a group,
+    which end `columns_pt` points right of the panel.
     """
     ticks: list[str] = []
     for heading, rows in groups.items():
+        color = colors[heading]
+        if ticks:
+            ax.axhline(len(ticks) - 0.5, color=style.FAINT, linewidth=0.5, zorder=1)
+        _texts_beside(ax, heads[heading], len(ticks), columns_pt, color=style.GREY)
         ticks.append(heading)
-        for row in rows.to_dict("records"):
-            mark, color = style.MARKS[row["provenance"]], style.GREY if row["faint"] else colors[heading]
-            ax.plot(
-                [row["y"]],
-                [len(ticks)],
-                linestyle="none",
-                marker=mark.marker,
-                markersize=mark.size_pt * (0.75 if row["faint"] else 1.1),
-                markerfacecolor=color if mark.filled else "white",
-                markeredgecolor=color,
-                zorder=3,
-            )
-            ax.annotate(
-                row["text"],
-                (1.0, len(ticks)),
-                xycoords=ax.get_yaxis_transform(),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=style.NOTE_PT,
-                color=style.GREY if row["faint"] else style.INK,
-            )
+        for _, row in rows.iterrows():
+            place, grey = len(ticks), row["constructed"]
+            if pd.notna(row["y_from"]):
+                arrow = {"arrowstyle": "->", "color": color, "linewidth": 1.0, "shrinkA": 0, "shrinkB": 0}
+                ax.annotate(
+                    "", (row["y"], place), (row["y_from"], place), arrowprops={**arrow, "mutation_scale": 7}, zorder=3
+                )
+            else:
+                _dot(ax, row, place, color)
+            _texts_beside(ax, row["texts"], place, columns_pt, color=style.GREY if grey else style.INK)
             ticks.append(row["name"])
     ax.set_yticks(range(len(ticks)), ticks)
     ax.set_ylim(len(ticks) - 0.4, -0.6)
@@ -269,6 +271,35 @@ def dot_rows(ax: Axes, groups: Mapping[str, pd.DataFrame], *, colors: Mapping[st
             tick.set_color(colors[tick.get_text()])
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
+
+
+def _dot(ax: Axes, row: pd.Series, place: int, color: str) -> None:
+    mark, constructed = style.MARKS[row["provenance"]], row["constructed"]
+    ax.plot(
+        [row["y"]],
+        [place],
+        linestyle="none",
+        marker=CONSTRUCTED_MARKER if constructed else mark.marker,
+        markersize=mark.size_pt * (0.9 if constructed else 1.1),
+        markerfacecolor=color if mark.filled else "white",
+        markeredgecolor=style.GREY if constructed else color,
+        zorder=3,
+    )
+
+
+def _texts_beside(ax: Axes, texts: Sequence[str], place: int, columns_pt: Sequence[float], *, color: str) -> None:
+    for text, end_pt in zip(texts, columns_pt, strict=True):
+        ax.annotate(
+            text,
+            (1.0, place),
+            xycoords=ax.get_yaxis_transform(),
+            xytext=(end_pt, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center_baseline",
+            fontsize=style.NOTE_PT,
+            color=color,
+        )
 
 
 def mark_oversubscribed(ax: Axes, *, from_x: float, text: str) -> None:
@@ -317,29 +348,40 @@ def degree_table(ax: Axes, xs: Sequence[float], rows: Mapping[str, Sequence[str]
             ax.text(x, place, text, ha="center", va="center", fontsize=style.NOTE_PT, color=style.INK)
 
 
-def verdict_matrix(ax: Axes, verdicts: pd.DataFrame, *, notes: Mapping[str, str] | None = None) -> None:
-    """Draw a sign a cell, rows by index and columns by name: differs, agrees, not stated; `notes` stand beside rows."""
-    signs = {"differs": ("≠", style.VERMILLION, "bold"), "agrees": ("=", style.GREY, "normal")}
-    for place, (name, row) in enumerate(verdicts.iterrows()):
+def verdict_matrix(ax: Axes, verdicts: pd.DataFrame, *, totals: Mapping[str, Sequence[str]]) -> None:
+    """Draw a sign a cell, rows by index and columns by name, and under them a row of words for each of `totals`.
+
+    Verdicts: differs, follows (differs, as the comparison's own axis makes it), agrees, inferred (agrees, by values
+    that an end does not state itself), not stated. A row name of several lines takes as many rows.
+    """
+    signs = {
+        "differs": ("≠", style.VERMILLION, "bold"),
+        "follows": ("≠", style.GREY, "normal"),
+        "agrees": ("=", style.GREY, "normal"),
+        "inferred": ("(=)", style.GREY, "normal"),
+        "not stated": ("?", style.INK, "bold"),
+    }
+    top, places = -0.5, []
+    for name, row in verdicts.iterrows():
+        height = 1 + 0.75 * str(name).count("\n")
+        place = top + height / 2
+        places.append(place)
         for column, verdict in enumerate(row):
-            sign, color, weight = signs.get(str(verdict), ("?", style.INK, "bold"))
+            sign, color, weight = signs[str(verdict)]
             if sign == "?":
-                ax.add_patch(Rectangle((column - 0.5, place - 0.5), 1, 1, color=style.SHADE, linewidth=0, zorder=0.5))
+                ax.add_patch(Rectangle((column - 0.5, top), 1, height, color=style.SHADE, linewidth=0, zorder=0.5))
             ax.text(column, place, sign, ha="center", va="center", fontsize=SIGN_PT, color=color, fontweight=weight)
-        if notes and name in notes:
-            ax.annotate(
-                notes[str(name)],
-                (1.0, place),
-                xycoords=ax.get_yaxis_transform(),
-                xytext=(5, 0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=style.NOTE_PT,
-                color=style.GREY,
-            )
+        top += height
+    if totals:
+        ax.axhline(top, color=style.FAINT, linewidth=0.5)
+    for texts in totals.values():
+        places.append(top + 0.6)
+        for column, text in enumerate(texts):
+            ax.text(column, places[-1], text, ha="center", va="center", fontsize=style.NOTE_PT, color=style.INK)
+        top += 1.1
     ax.set_xlim(-0.5, len(verdicts.columns) - 0.5)
-    ax.set_ylim(len(verdicts) - 0.5, -0.5)
-    ax.set_yticks(range(len(verdicts)), list(verdicts.index))
+    ax.set_ylim(top, -0.5)
+    ax.set_yticks(places, [*verdicts.index, *totals])
     ax.set_xticks(range(len(verdicts.columns)), list(verdicts.columns))
     ax.tick_params(length=0, labelsize=style.NOTE_PT, labelbottom=False, labeltop=True)
     ax.grid(visible=False)
@@ -373,6 +415,12 @@ def provenance_legend(
             handles.append(_mark_handle(provenance, named, style.MARKS[provenance].marker))
     handles.extend(extra)
     fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def constructed_handle(words: str) -> Line2D:
+    """Return what a legend says of the grey crosses of `dot_rows`."""
+    size = style.MARKS["published"].size_pt
+    return Line2D([], [], linestyle="none", marker=CONSTRUCTED_MARKER, markersize=size, color=style.GREY, label=words)
 
 
 def _mark_handle(provenance: str, words: str, marker: str) -> Line2D:
