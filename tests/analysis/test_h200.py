@@ -11,11 +11,9 @@ from falloff.spec.hardware import Hardware
 
 H200 = Hardware(
     name="h200-sxm",
-    title="H200",
     aliases=("NVIDIA H200",),
     peak_flops={"bfloat16": 1e15},
     memory_bytes=10**11,
-    memory_bytes_per_s=1e12,
     power_limit_w=700,
     sources=("test",),
 )

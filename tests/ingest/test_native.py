@@ -18,11 +18,9 @@ WriteLog = Callable[..., Path]
 
 H200 = Hardware(
     name="h200-sxm",
-    title="H200",
     aliases=("NVIDIA H200",),
     peak_flops={"bfloat16": 989.4e12},
     memory_bytes=141 * 10**9,
-    memory_bytes_per_s=4.8e12,
     power_limit_w=700,
     sources=("a test",),
 )

@@ -1,7 +1,7 @@
 """Hardware: one GPU type, its peaks and limits, every number with its source; unknown names are errors."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from falloff.spec.reading import build, read_yaml, require_positive
@@ -9,34 +9,25 @@ from falloff.spec.reading import build, read_yaml, require_positive
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """One accelerator type. peak_flops holds dense rates by dtype; aliases are what logs and tables call it."""
+    """One accelerator type. peak_flops holds dense rates by dtype; aliases are what logs and tables call it.
+
+    memory_bytes and power_limit_w tell variants of one name apart.
+    """
 
     name: str
-    title: str
     aliases: tuple[str, ...]
     peak_flops: dict[str, float]
     memory_bytes: int
-    memory_bytes_per_s: float
     power_limit_w: float
     sources: tuple[str, ...]
-    notes: str = ""
-    gpus_per_node: int = field(default=8)
 
     def __post_init__(self) -> None:
-        require_positive(self, "memory_bytes", "memory_bytes_per_s", "power_limit_w", "gpus_per_node")
+        require_positive(self, "memory_bytes", "power_limit_w")
         for dtype, rate in self.peak_flops.items():
             if not (math.isfinite(rate) and rate > 0):
                 raise ValueError(f"peak_flops.{dtype} must be above zero and finite, found {rate}")
         if not self.sources:
             raise ValueError("sources must name where the numbers are from")
-
-    def peak(self, dtype: str) -> float:
-        """Return the dense peak in FLOP/s for a dtype; ValueError names the dtypes that are known."""
-        if dtype not in self.peak_flops:
-            raise ValueError(
-                f"hardware {self.name!r} states no peak for {dtype!r}; known: {', '.join(self.peak_flops)}"
-            )
-        return self.peak_flops[dtype]
 
 
 def read_all_hardware(folder: Path) -> dict[str, Hardware]:
