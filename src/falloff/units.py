@@ -9,6 +9,7 @@ MICRO = 1e-6
 NANO = 1e-9
 
 KILO = 1e3
+MEGA = 1e6
 GIGA = 1e9
 TERA = 1e12
 
