@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from falloff.launch import hold_checkout, num_attached_gpus
+from falloff.launch import num_attached_gpus
+from falloff.ownership import hold_checkout
 from falloff.provenance import code_of
 from falloff.spec.study import read_study
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from falloff import launch, rawlog
-from falloff.launch import Run, judge, measure, processes_of
+from falloff import launch, ownership, rawlog
+from falloff.launch import Run, judge, measure
+from falloff.ownership import processes_of
 from falloff.spec.cell import CollectivesCell
 from falloff.spec.study import Limits
 
@@ -24,7 +25,7 @@ SLEEPS = "import time; time.sleep(60)"
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep the tests' lock apart from that of real measurements on this machine."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(ownership, "LOCK_FOLDERS", (tmp_path,))
 
 
 def ranks_that(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -127,15 +128,18 @@ import sys
 from pathlib import Path
 from falloff import launch
 sys.path.insert(0, {tests!r})
-import tempfile; tempfile.tempdir = {tmp!r}
 import test_launch as t
+from falloff import ownership
+ownership.LOCK_FOLDERS = (Path({lock!r}),)
 launch.rank_command = lambda cell, run_dir: [sys.executable, "-c", {script!r}]
 launch.measure(t.run_in(Path({tmp!r})))
 """
 
 
-def start_launcher(tmp_path: Path, script: str) -> "subprocess.Popen[bytes]":
-    code = LAUNCHER.format(tests=str(Path(__file__).parent), tmp=str(tmp_path), script=script)
+def start_launcher(tmp_path: Path, script: str, lock: Path | None = None) -> "subprocess.Popen[bytes]":
+    code = LAUNCHER.format(
+        tests=str(Path(__file__).parent), tmp=str(tmp_path), lock=str(lock or tmp_path), script=script
+    )
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
 
 
@@ -195,16 +199,71 @@ def test_a_launcher_that_dies_twice_leaves_killed_as_the_result(
     assert events_of(run)[-1]["reason"] == "its launcher died"
 
 
+def test_orphans_of_another_lock_do_not_write_into_the_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_in(tmp_path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    dead = start_launcher(tmp_path, SLEEPS, lock=elsewhere)
+    orphans = wait_until_open(run)
+    dead.kill()
+    dead.wait()
+    ranks_that(monkeypatch, COMPLETES)
+    assert measure(run) == "ok"
+    assert processes_of(orphans) == []
+
+
+@pytest.mark.parametrize("left", [b"", b'{"event": "run_sta', b'{"event": "run_started"}\ngarbled\n{"event": "x"}\n'])
+def test_whatever_a_death_or_a_full_disk_left_the_run_can_be_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
+) -> None:
+    ranks_that(monkeypatch, COMPLETES)
+    run = run_in(tmp_path)
+    run.run_dir.mkdir(parents=True)
+    (run.run_dir / rawlog.OPEN_NAME).write_bytes(left)
+    assert measure(run) == "ok"
+
+
+def test_a_signal_after_the_ranks_have_ended_does_not_throw_the_run_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks_that(monkeypatch, COMPLETES)
+
+    def judge_slowly(*arguments: object) -> tuple[str, None]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return "ok", None
+
+    monkeypatch.setattr(launch, "judge", judge_slowly)
+    run = run_in(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        measure(run)
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert events_of(run)[-1]["outcome"] == "ok"
+
+
+@pytest.mark.parametrize(("visible", "count"), [(None, 8), ("0,2", 2), ("", 0), ("-1", 0), ("1,-1,2", 1)])
+def test_only_the_gpus_that_cuda_shows_count(monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int) -> None:
+    class Nvml:
+        @staticmethod
+        def nvmlDeviceGetCount() -> int:  # noqa: N802 (NVML's own name)
+            return 8
+
+    monkeypatch.setattr(launch, "find_nvml", lambda: Nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert launch.num_attached_gpus() == count
+
+
 def test_an_interrupted_run_is_not_a_result_and_does_not_count_as_a_death(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = run_in(tmp_path)
     run_id = None
-    for _ in range(3):
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):
         launcher = start_launcher(tmp_path, SLEEPS)
         run_id = wait_until_open(run, after=run_id)
-        launcher.send_signal(signal.SIGTERM)
-        assert launcher.wait() == 128 + signal.SIGTERM
+        launcher.send_signal(number)
+        assert launcher.wait() == 128 + number
         assert processes_of(run_id) == []
         assert not (run.run_dir / rawlog.SEALED_NAME).exists()
     ranks_that(monkeypatch, COMPLETES)
@@ -230,6 +289,7 @@ def failure(kind: str) -> dict[str, object]:
         ([failure("unstable")], 1, False, "unstable"),
         ([{"event": "rank_signalled", "rank": 0, "signal": 9}], 1, False, "killed"),
         ([], -9, False, "killed"),
+        ([], 143, False, "killed"),
     ],
 )
 def test_the_outcome_is_judged_by_its_cause(

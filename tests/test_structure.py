@@ -27,6 +27,7 @@ STAGES = (
     "spec",
     "records",
     "rawlog",
+    "ownership",
     "launch",
     "bench",
     "ingest",
@@ -37,7 +38,7 @@ STAGES = (
     "cli",
 )
 # A GPU node has little beside torch, so what runs there needs no more than this.
-NODE_STAGES = ("units", "outputs", "script", "provenance", "spec", "rawlog", "launch", "bench")
+NODE_STAGES = ("units", "outputs", "script", "provenance", "spec", "rawlog", "ownership", "launch", "bench")
 NODE_PACKAGES = {"yaml", "numpy", "pynvml"}
 # What several modules do together has a test of its own.
 TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py"}

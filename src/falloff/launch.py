@@ -1,37 +1,31 @@
 """From a cell to a sealed log: the launcher starts the ranks, outlives them, and writes how they ended.
 
-It exits well for every outcome, since a failure is a result. One measurement at a time on a machine: a lock
-in the temporary folder is held while ranks run, and who finds a dead launcher's ranks ends them first.
+It exits well for every outcome, since a failure is a result. One measurement at a time on a machine: a lock is
+held while ranks run, and who finds a dead launcher's ranks ends them first (ownership.py).
 """
 
-import contextlib
 import dataclasses
-import fcntl
+import itertools
 import os
 import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Literal
+from typing import Any, Literal, Self
 
 from falloff import rawlog
+from falloff.ownership import RUN_ID_VARIABLE, end_orphans, end_processes, machine_lock, set_aside_dead_attempt
 from falloff.provenance import find_nvml, git_revision, node_fingerprint, versions
 from falloff.spec.cell import Cell, TrainCell, cell_to_json
 from falloff.spec.study import Limits
 
 Device = Literal["auto", "cpu", "cuda"]
-
-# Marks every process of a run in its environment, so that orphans can be told from anybody else's processes.
-RUN_ID_VARIABLE = "FALLOFF_RUN_ID"
-ATTEMPTS = 2
-GRACE_S = 5.0
+SIGNAL_EXIT = 128
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +47,13 @@ def num_attached_gpus(device: Device = "auto") -> int:
         return 0
     nvml = find_nvml()
     count = 0 if nvml is None else int(nvml.nvmlDeviceGetCount())
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        # CUDA reads the list up to the first entry that is no device
+        named = itertools.takewhile(lambda entry: entry not in ("", "-1"), map(str.strip, visible.split(",")))
+        count = min(count, sum(1 for _ in named))
     if device == "cuda" and count == 0:
-        raise ValueError("device is cuda, and NVML finds no NVIDIA GPU on this machine; allowed: auto, cpu")
+        raise ValueError("device is cuda, and NVML finds no NVIDIA GPU that ranks may use here; allowed: auto, cpu")
     return count
 
 
@@ -67,11 +66,11 @@ def rank_command(cell: Cell, run_dir: Path) -> list[str]:
 
 def measure(run: Run) -> str:
     """Run the cell and seal its log; return the outcome. A log that is already sealed is left as it is."""
-    with _machine_lock() as lock:
+    with machine_lock() as lock:
         if rawlog.is_sealed(run.run_dir):
             return str(rawlog.read_events(run.run_dir / rawlog.SEALED_NAME)[-1]["outcome"])
-        _end_orphans(lock)
-        if not _set_aside_dead_attempt(run.run_dir):
+        end_orphans(run.run_dir, lock)
+        if not set_aside_dead_attempt(run.run_dir):
             return "killed"
         run_id = uuid.uuid4().hex
         lock.write_text(run_id, encoding="utf-8")
@@ -81,22 +80,54 @@ def measure(run: Run) -> str:
 def _run_and_seal(run: Run, run_id: str) -> str:
     run.run_dir.mkdir(parents=True, exist_ok=True)
     command = rank_command(run.cell, run.run_dir)
-    rawlog.append_event(run.run_dir, "run_started", **_first_event(run, run_id, command))
-    started_s, others = time.monotonic(), OtherLoad()
-    with _interruption_ends(run_id, run.run_dir):
+    with _Interruption(run.run_dir, run_id) as interruption:
+        rawlog.append_event(run.run_dir, "run_started", **_first_event(run, run_id, command))
+        started_s, others = time.monotonic(), OtherLoad()
         exit_code, timed_out = _run_ranks(run, run_id, command)
-    outcome, reason = judge(rawlog.read_open_events(run.run_dir), exit_code, timed_out, run.limits)
-    rawlog.append_event(
-        run.run_dir,
-        "outcome",
-        outcome=outcome,
-        reason=reason,
-        exit_code=exit_code,
-        wall_s=time.monotonic() - started_s,
-        other_cpu_share=others.share(),
-    )
-    rawlog.seal(run.run_dir)
+        interruption.waits = True
+        outcome, reason = judge(rawlog.read_open_events(run.run_dir), exit_code, timed_out, run.limits)
+        rawlog.append_event(
+            run.run_dir,
+            "outcome",
+            outcome=outcome,
+            reason=reason,
+            exit_code=exit_code,
+            wall_s=time.monotonic() - started_s,
+            other_cpu_share=others.share(),
+        )
+        rawlog.seal(run.run_dir)
     return outcome
+
+
+class _Interruption:
+    """What SIGINT, SIGTERM and SIGHUP do to a launcher.
+
+    While ranks run they end them, are noted as a person's doing, and end the launcher with 128 + the signal. Once
+    the ranks have ended (`waits`) the log is sealed first: a run that is complete is not thrown away.
+    """
+
+    def __init__(self, run_dir: Path, run_id: str) -> None:
+        self.waits = False
+        self._run_dir, self._run_id = run_dir, run_id
+        self._signal: int | None = None
+
+    def __enter__(self) -> Self:
+        numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        if self._signal is not None:
+            raise SystemExit(128 + self._signal)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._signal = number
+        if not self.waits:
+            rawlog.append_event(self._run_dir, "interrupted", signal=number)
+            end_processes(self._run_id)
+            raise SystemExit(128 + number)
 
 
 class OtherLoad:
@@ -201,9 +232,10 @@ def _memory_limiter(limit_bytes: int | None) -> Any:
 
 def judge(events: list[dict[str, Any]], exit_code: int, timed_out: bool, limits: Limits) -> tuple[str, str | None]:
     """Return the outcome of ended ranks and, unless it is ok, the reason in words."""
-    if timed_out:
-        return "timeout", f"not done after {limits.timeout_s:g} s"
     failures = [event for event in events if event["event"] == "failure"]
+    if timed_out:
+        before = "".join(f"; before that rank {event['rank']}: {event['message']}" for event in failures[:1])
+        return "timeout", f"not done after {limits.timeout_s:g} s{before}"
     for kind in ("oom", "unstable", "crash"):
         for failure in failures:
             if failure["kind"] == kind:
@@ -211,121 +243,8 @@ def judge(events: list[dict[str, Any]], exit_code: int, timed_out: bool, limits:
     if exit_code == 0 and any(event["event"] == "completed" for event in events):
         return "ok", None
     killed = [event for event in events if event["event"] == "rank_signalled"]
-    if killed or exit_code < 0:
-        number = killed[0]["signal"] if killed else -exit_code
+    # a shell and Python's own handlers say 128 + the signal, the system says minus the signal
+    if killed or exit_code < 0 or exit_code > SIGNAL_EXIT:
+        number = killed[0]["signal"] if killed else abs(exit_code) % SIGNAL_EXIT
         return "killed", f"ended by signal {number}"
     return "crash", f"the ranks ended with exit code {exit_code} and left no reason; see {rawlog.OUTPUT_NAME}"
-
-
-@contextlib.contextmanager
-def _machine_lock() -> Iterator[Path]:
-    """Hold the lock of this machine, waiting for it; yield the file that names the run in progress."""
-    path = Path(tempfile.gettempdir()) / f"falloff-measuring-{os.getuid()}.lock"
-    with path.open("a", encoding="utf-8") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print("another measurement runs on this machine; waiting for it to end", file=sys.stderr)  # noqa: T201
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            yield path
-        finally:
-            path.write_text("", encoding="utf-8")
-
-
-def hold_checkout(folder: Path) -> IO[str]:
-    """Return the lock of a checkout, an open file, held until it is closed or its holder dies.
-
-    Snakemake's own lock outlives a killed head and then asks for --unlock. ValueError where another head has it.
-    """
-    lock = (folder / ".snakemake" / "falloff.lock").open("a", encoding="utf-8")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        lock.close()
-        raise ValueError("another Snakemake is at work in this checkout; wait for it, or end it") from error
-    return lock
-
-
-def _end_orphans(lock: Path) -> None:
-    """End the ranks of a launcher that died while it held the lock."""
-    run_id = lock.read_text(encoding="utf-8").strip()
-    if run_id:
-        end_processes(run_id)
-
-
-def _set_aside_dead_attempt(run_dir: Path) -> bool:
-    """Move what a dead launcher left to attempt-<n>; return whether the run may be tried again.
-
-    A run whose launcher died once is repeated; the second time its log is sealed as killed. An attempt that a
-    user interrupted does not count.
-    """
-    if not (run_dir / rawlog.OPEN_NAME).is_file():
-        return True
-    events = rawlog.read_open_events(run_dir)
-    interrupted = any(event["event"] == "interrupted" for event in events)
-    reason = "interrupted by the user" if interrupted else "its launcher died"
-    deaths = 0 if interrupted else 1 + _num_dead_attempts(run_dir)
-    rawlog.end_cut_line(run_dir)
-    rawlog.append_event(run_dir, "outcome", outcome="killed", reason=reason, exit_code=None, wall_s=None)
-    if deaths >= ATTEMPTS:
-        rawlog.seal(run_dir)
-        return False
-    number = 1 + sum(1 for _ in run_dir.glob("attempt-*"))
-    attempt = run_dir / f"attempt-{number}"
-    attempt.mkdir()
-    for path in run_dir.iterdir():
-        if not path.name.startswith("attempt-"):
-            path.rename(attempt / path.name)
-    rawlog.seal(attempt)
-    return True
-
-
-def _num_dead_attempts(run_dir: Path) -> int:
-    logs = [rawlog.read_events(path) for path in run_dir.glob(f"attempt-*/{rawlog.SEALED_NAME}")]
-    return sum(1 for events in logs if not any(event["event"] == "interrupted" for event in events))
-
-
-@contextlib.contextmanager
-def _interruption_ends(run_id: str, run_dir: Path) -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the ranks, note that it was a person, and leave with 128 + the signal."""
-
-    def end(number: int, _frame: FrameType | None) -> None:
-        rawlog.append_event(run_dir, "interrupted", signal=number)
-        end_processes(run_id)
-        raise SystemExit(128 + number)
-
-    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def end_processes(run_id: str, but: int | None = None) -> None:
-    """End every process of a run, wherever it hangs in the process tree: SIGTERM, then SIGKILL after a grace."""
-    deadline_s = time.monotonic() + GRACE_S
-    number = signal.SIGTERM
-    while pids := [pid for pid in processes_of(run_id) if pid != but]:
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
-        if time.monotonic() > deadline_s:
-            number = signal.SIGKILL
-        time.sleep(0.1)
-
-
-def processes_of(run_id: str) -> list[int]:
-    """Return the living processes whose environment carries the run's id (Linux: /proc)."""
-    mark = f"{RUN_ID_VARIABLE}={run_id}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = (folder / "environ").read_bytes()
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-        except OSError:
-            continue
-        if mark in environment.split(b"\0") and state != "Z":
-            found.append(int(folder.name))
-    return found

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+FULL_DISK = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
+
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
@@ -24,7 +26,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         temporary.chmod(0o666 & ~umask)
         temporary.replace(path)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+        if error.errno in FULL_DISK:
             raise ValueError(f"{path}: not written, no space left ({os.strerror(error.errno)})") from error
         raise
     finally:

@@ -7,9 +7,12 @@ Raw quantities only. The events and their fields are listed in docs/methods.md.
 import json
 import math
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import Any
+
+from falloff.outputs import FULL_DISK, whole_file
 
 SCHEMA = 1
 OPEN_NAME = "events.open.jsonl"
@@ -25,16 +28,27 @@ RUN_OUTCOMES = ("ok", "oom", "timeout", "crash", "killed", "unstable")
 
 
 def append_event(run_dir: Path, event: str, **fields: Any) -> None:
-    """Append one event to the open log as one line; ValueError where a number is not finite.
+    """Append one event to the open log as one line, whole or not at all.
 
-    One write to a file opened for appending, so that ranks do not mix their lines.
+    One write to a file opened for appending, so that ranks do not mix their lines. ValueError where a number is
+    not finite and where the disk is full.
     """
-    line = json.dumps({"event": event, "time_s": time.time(), **fields}, allow_nan=False) + "\n"
-    descriptor = os.open(run_dir / OPEN_NAME, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    line = (json.dumps({"event": event, "time_s": time.time(), **fields}, allow_nan=False) + "\n").encode()
+    path = run_dir / OPEN_NAME
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        written = os.write(descriptor, line.encode())
-        if written != len(line.encode()):
-            raise OSError(f"{run_dir / OPEN_NAME}: only {written} of {len(line)} bytes were written")
+        before = os.fstat(descriptor).st_size
+        try:
+            written = os.write(descriptor, line)
+        except OSError as error:
+            if error.errno in FULL_DISK:
+                written = 0
+            else:
+                raise
+        if written != len(line):
+            # what stands behind this line, if anything, was written by another rank onto the same full disk
+            os.ftruncate(descriptor, before)
+            raise ValueError(f"{path}: not written, no space left")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -49,7 +63,7 @@ def seal(run_dir: Path) -> None:
     """Make the open log the sealed one, under both its names."""
     kept = run_dir / KEPT_NAME
     kept.unlink(missing_ok=True)
-    os.link(run_dir / OPEN_NAME, kept)
+    _give_second_name(run_dir / OPEN_NAME, kept)
     (run_dir / OPEN_NAME).replace(run_dir / SEALED_NAME)
 
 
@@ -57,8 +71,17 @@ def is_sealed(run_dir: Path) -> bool:
     """Return whether the run has its sealed log, putting it back under its name where only the second is left."""
     sealed, kept = run_dir / SEALED_NAME, run_dir / KEPT_NAME
     if not sealed.is_file() and kept.is_file():
-        os.link(kept, sealed)
+        _give_second_name(kept, sealed)
     return sealed.is_file()
+
+
+def _give_second_name(path: Path, name: Path) -> None:
+    try:
+        os.link(path, name)
+    except OSError:
+        # exFAT and some network file systems have no links
+        with whole_file(name) as temporary:
+            shutil.copyfile(path, temporary)
 
 
 def read_open_events(run_dir: Path) -> list[dict[str, Any]]:
@@ -101,9 +124,13 @@ def end_cut_line(run_dir: Path) -> None:
 
 def _parse_line(line: str, path: Path, number: int) -> dict[str, Any]:
     try:
-        event = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
+        event = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: line {number} is not JSON, the log is cut or garbled") from error
     if not isinstance(event, dict):
         raise ValueError(f"{path}: line {number} is not an event, found {line[:60]!r}")
     return event
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from falloff import rawlog
-from falloff.launch import Run, measure, processes_of
+from falloff.launch import Run, measure
+from falloff.ownership import processes_of
 from falloff.spec.cell import CollectivesCell, TrainCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network

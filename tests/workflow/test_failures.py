@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from falloff.launch import processes_of
+from falloff.ownership import processes_of
 from falloff.rawlog import read_events
 
 from .workspace import TINY_NETWORK, Workspace

@@ -1,0 +1,154 @@
+"""Who owns a measurement: one at a time on a machine, one head a checkout, and what a dead launcher left behind."""
+
+import contextlib
+import fcntl
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from falloff import rawlog
+
+# Marks every process of a run in its environment, so that orphans can be told from anybody else's processes.
+RUN_ID_VARIABLE = "FALLOFF_RUN_ID"
+ATTEMPTS = 2
+GRACE_S = 5.0
+
+# The same place for every user and whatever TMPDIR says, or two launchers would measure beside each other.
+LOCK_FOLDERS = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 (a lock for all users is the point)
+LOCK_NAME = "falloff-measuring.lock"
+
+
+@contextlib.contextmanager
+def machine_lock() -> Iterator[Path]:
+    """Hold the lock of this machine, waiting for it; yield the file that names the run in progress.
+
+    The kernel drops it with its holder. ValueError where no folder takes a lock.
+    """
+    path, descriptor = _open_lock()
+    with os.fdopen(descriptor, "r+", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print("another measurement runs on this machine; waiting for it to end", file=sys.stderr)  # noqa: T201
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield path
+        finally:
+            path.write_text("", encoding="utf-8")
+
+
+def _open_lock() -> tuple[Path, int]:
+    for folder in LOCK_FOLDERS:
+        path = folder / LOCK_NAME
+        try:
+            return path, os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            pass
+        except OSError:
+            continue
+        with contextlib.suppress(OSError):
+            # opened without O_CREAT above: a sticky folder refuses O_CREAT on another user's file (protected_regular)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            os.fchmod(descriptor, 0o666)
+            return path, descriptor
+    raise ValueError(f"{LOCK_NAME}: cannot be opened in any of {', '.join(map(str, LOCK_FOLDERS))}")
+
+
+def hold_checkout(folder: Path) -> IO[str]:
+    """Return the lock of a checkout, an open file, held until it is closed or its holder dies.
+
+    Snakemake's own lock outlives a killed head and then asks for --unlock. ValueError where another head has it.
+    """
+    lock = (folder / ".snakemake" / "falloff.lock").open("a", encoding="utf-8")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise ValueError("another Snakemake is at work in this checkout; wait for it, or end it") from error
+    return lock
+
+
+def end_orphans(run_dir: Path, lock: Path) -> None:
+    """End the ranks of launchers that died: of the run last measured here, and of this very run, wherever it began."""
+    first = _first_event(run_dir / rawlog.OPEN_NAME) or {}
+    for run_id in {lock.read_text(encoding="utf-8").strip(), str(first.get("run_id", ""))} - {""}:
+        end_processes(run_id)
+
+
+def set_aside_dead_attempt(run_dir: Path) -> bool:
+    """Move what a dead launcher left to attempt-<n>; return whether the run may be tried again.
+
+    A run whose launcher died once is repeated; the second time its log is sealed as killed. An attempt that a
+    user interrupted does not count, nor one that ended before its first event was whole.
+    """
+    open_log = run_dir / rawlog.OPEN_NAME
+    if not open_log.is_file():
+        return True
+    interrupted = _was_interrupted(open_log)
+    counts = _first_event(open_log) is not None and not interrupted
+    reason = "interrupted by the user" if interrupted else "its launcher died"
+    rawlog.end_cut_line(run_dir)
+    rawlog.append_event(run_dir, "outcome", outcome="killed", reason=reason, exit_code=None, wall_s=None)
+    if counts and 1 + _num_deaths(run_dir) >= ATTEMPTS:
+        rawlog.seal(run_dir)
+        return False
+    attempt = run_dir / f"attempt-{1 + sum(1 for _ in run_dir.glob('attempt-*'))}"
+    attempt.mkdir()
+    for path in run_dir.iterdir():
+        if not path.name.startswith("attempt-"):
+            path.rename(attempt / path.name)
+    rawlog.seal(attempt)
+    return True
+
+
+def _num_deaths(run_dir: Path) -> int:
+    logs = list(run_dir.glob(f"attempt-*/{rawlog.SEALED_NAME}"))
+    return sum(1 for log in logs if _first_event(log) is not None and not _was_interrupted(log))
+
+
+def _was_interrupted(log: Path) -> bool:
+    # by its bytes: what a death or a full disk left need not be JSON in every line
+    return b'"event": "interrupted"' in log.read_bytes()
+
+
+def _first_event(log: Path) -> dict[str, Any] | None:
+    """Return run_started of a log that may be cut anywhere, None where it is not whole."""
+    try:
+        first, newline, _ = log.read_bytes().partition(b"\n")
+        event = json.loads(first) if newline else None
+    except (OSError, ValueError):
+        return None
+    return event if isinstance(event, dict) and event.get("event") == "run_started" else None
+
+
+def end_processes(run_id: str, but: int | None = None) -> None:
+    """End every process of a run, wherever it hangs in the process tree: SIGTERM, then SIGKILL after a grace."""
+    deadline_s = time.monotonic() + GRACE_S
+    number = signal.SIGTERM
+    while pids := [pid for pid in processes_of(run_id) if pid != but]:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        if time.monotonic() > deadline_s:
+            number = signal.SIGKILL
+        time.sleep(0.1)
+
+
+def processes_of(run_id: str) -> list[int]:
+    """Return the living processes of this user whose environment carries the run's id (Linux: /proc)."""
+    mark = f"{RUN_ID_VARIABLE}={run_id}".encode()
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (folder / "environ").read_bytes()
+            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if mark in environment.split(b"\0") and state != "Z":
+            found.append(int(folder.name))
+    return found
