@@ -5,6 +5,8 @@ from pathlib import Path
 from falloff.launch import num_attached_gpus
 from falloff.ownership import hold_checkout
 from falloff.provenance import code_of
+from falloff.spec.reading import build
+from falloff.spec.settings import Settings
 from falloff.spec.study import read_study
 
 NETWORKS = Path("config/models")
@@ -14,8 +16,9 @@ HARDWARE_FILES = sorted(str(path) for path in Path("config/hardware").glob("*.ya
 NETWORK_FILES = sorted(str(path) for path in NETWORKS.glob("*.yaml"))
 
 try:
-    NUM_GPUS = num_attached_gpus(config["device"])
-    STUDIES = {name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS) for name in config["studies"]}
+    SETTINGS = build(Settings, config, "config")
+    NUM_GPUS = num_attached_gpus(SETTINGS.device)
+    STUDIES = {name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS) for name in SETTINGS.studies}
 except ValueError as error:
     raise WorkflowError(str(error)) from error
 

@@ -10,20 +10,39 @@ FIGURES = [
 ]
 
 
+# Everything: the figures, their page, and the records of every study that is on, whether a figure draws it or not.
+EVERYTHING = [
+    *expand("figures/{name}.pdf", name=FIGURES),
+    "figures/index.html",
+    *(record for name in STUDIES for kind in ("runs", "collectives") for record in records_of(name, kind)),
+]
+
+
+# What follows from logs is light: on a cluster it runs with the head, only measurements are submitted.
+localrules:
+    ingest_run,
+    ingest_external,
+    tabulate_this_machine,
+    tabulate_h200,
+    tabulate_strong_scaling,
+    tabulate_collectives,
+    tabulate_comparability,
+    plot_figure,
+    render_page,
+
+
 rule:
     name:
         "figures/"
     default_target: True
     input:
-        expand("figures/{name}.pdf", name=FIGURES),
-        "figures/index.html",
+        EVERYTHING,
 
 
 # The same by a word that needs no slash.
 rule figures:
     input:
-        expand("figures/{name}.pdf", name=FIGURES),
-        "figures/index.html",
+        EVERYTHING,
 
 
 rule plot_figure:

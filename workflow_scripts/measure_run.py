@@ -20,6 +20,9 @@ def main() -> None:
 
     num_gpus = num_attached_gpus(arguments.device)
     study = read_study(Path(f"config/studies/{arguments.study}.yaml"), Path("config/models"), num_gpus)
+    for refused in study.refused:
+        if refused.cell_id == arguments.cell:
+            raise ValueError(f"cell {arguments.cell} is refused: {refused.reason}")
     cells = {cell.cell_id: cell.cell for cell in study.cells}
     if arguments.cell not in cells:
         raise ValueError(f"study {study.name} has no cell {arguments.cell!r}; it has: {', '.join(cells)}")

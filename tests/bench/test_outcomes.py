@@ -27,7 +27,7 @@ LONG = 5000
 @pytest.fixture(autouse=True)
 def own_lock(tmp_path, monkeypatch):
     """Let these runs wait for no measurement: how long they take is not what they are about."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("falloff.ownership.LOCK_FOLDERS", (tmp_path,))
 
 
 def train_cell(**changes) -> TrainCell:

@@ -22,6 +22,16 @@ def test_a_repeat_more_measures_only_the_new_repeats(workspace: Workspace) -> No
     assert [job.wildcards.rpartition("/")[2] for job in workspace.measurements("figures/")] == ["2", "2"]
 
 
+def test_a_second_study_that_is_on_is_measured_and_ingested(workspace: Workspace) -> None:
+    study = "question: Another?\nmeasure_on: [local]\nfixed: {network: tiny, seq: 16, global_batch: 4, microbatch: 1}\n"
+    (workspace.folder / "config/studies/other.yaml").write_text(study + "grids: [{grid: {layout: [{tp: 2}]}}]\n")
+    workspace.edit("config/config.yaml", "studies: [laptop]", "studies: [laptop, other]")
+    planned = workspace.planned("figures/")
+    assert sorted(job.rule for job in planned) == ["figures/", "ingest_run", "measure_run"]
+    assert all(job.wildcards.startswith("run=other/tiny-tp2") for job in planned if job.rule != "figures/")
+    assert workspace.planned("figures/h200.pdf") == []
+
+
 def test_a_dropped_log_rebuilds_the_figures_that_use_it_and_no_others(workspace: Workspace) -> None:
     run = next(path.parent for path in workspace.logs() if "dp_shard2" in str(path))
     dropped = run.parent / "7"
