@@ -113,6 +113,11 @@ def test_what_cannot_be_measured_is_a_reason(devices: list[str], window: tuple[f
     assert words in power.source
 
 
+def test_without_a_measured_window_there_is_no_power_and_a_reason() -> None:
+    power = measure_power({"0": series(constant(100))}, ["0"], [], "a meter")
+    assert (power.draw_w, power.energy_j, power.source) == (None, None, "no measured window with times")
+
+
 def test_a_hole_in_the_samples_is_not_bridged() -> None:
     full = series(step_draw)
     kept = (full.time_s < 3) | (full.time_s > 5)

@@ -121,6 +121,8 @@ def measure_power(
     `meter` names the readings. A device without samples, a hole in them or too few are reasons for no value,
     since the sum of a part of the devices would look like a whole.
     """
+    if not windows:
+        return no_power("no measured window with times")
     missing = [device for device in devices if device not in samples]
     if missing or not devices:
         return no_power(f"no power samples of device {', '.join(missing)}" if missing else "no device to measure")
