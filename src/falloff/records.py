@@ -29,8 +29,10 @@ R = TypeVar("R", bound="RunRecord | CollectiveRecord")
 class RunRecord:
     """One training run: what ran, where, with which software, and what was read off it.
 
-    step_s holds the steady steps, each the slowest rank's seconds (mean over steps_per_sample steps where a log
-    prints windows). `reported_*` are the source's own derived numbers, kept beside ours and never mixed in.
+    window_tokens over window_s is the throughput: the seconds are the slowest rank's over the whole window. step_s
+    holds the steady steps, each its own slowest rank's seconds (mean over steps_per_sample steps where a log prints
+    windows): ranks trade places, so these add up to more than the window and serve for the spread alone.
+    `reported_*` are the source's own derived numbers, kept beside ours and never mixed in.
     """
 
     record_id: str
@@ -75,6 +77,7 @@ class RunRecord:
 
     framework: str | None = None
     framework_version: str | None = None
+    commit: str | None = None  # of the program that ran; '+modified' where its files were changed since
     torch: str | None = None
     cuda: str | None = None
     nccl: str | None = None
@@ -86,12 +89,18 @@ class RunRecord:
     recompute: str | None = None
     param_dtype: str | None = None
     reduce_dtype: str | None = None
+    threads_per_process: int | None = None
+    environment: str | None = None  # NCCL's and torch's own settings as NAME=value; 'none set' where that is known
+    seed: int | None = None
+    warmup_steps: int | None = None
 
     hardware: str | None = None  # a name in config/hardware; None for a CPU or where it cannot be told
     gpu_name: str | None = None  # as the log or table calls it
     device: str | None = None  # cuda, cpu
+    cpu: str | None = None
+    cores: int | None = None  # of one node, those that the run may use
     num_gpus: int | None = None  # ranks; processes on a CPU
-    gpus_per_node: int | None = None
+    gpus_per_node: int | None = None  # that a node has, used or not
     nodes: int | None = None
     interconnect: str | None = None
     site: str | None = None
@@ -105,7 +114,8 @@ class RunRecord:
     steps_per_sample: int | None = None
     rank_step_s: tuple[tuple[float, ...], ...] | None = None  # [step][rank]
     window: str | None = None  # which steps were kept, which left out, and why
-    window_s: float | None = None
+    window_s: float | None = None  # of the slowest rank, all steps that were kept together
+    window_tokens: float | None = None  # trained in window_s by all ranks
     losses: tuple[float, ...] | None = None
     memory_bytes: float | None = None
     memory_kind: str | None = None
@@ -174,9 +184,15 @@ class CollectiveRecord:
     backend: str | None = None
     interconnect: str | None = None
     fabric: str | None = None
+    commit: str | None = None  # as a RunRecord's, and so the next ones
     nccl: str | None = None
     torch: str | None = None
     driver: str | None = None
+    environment: str | None = None
+    cpu: str | None = None
+    cores: int | None = None
+    threads_per_process: int | None = None
+    warmup_iterations: int | None = None
     oversubscribed: bool | None = None
 
     licence: str | None = None
@@ -205,6 +221,9 @@ _RUN_POSITIVE = (
     "nodes",
     "step_s",
     "window_s",
+    "window_tokens",
+    "cores",
+    "threads_per_process",
     "memory_bytes",
     "draw_w",
     "energy_j",

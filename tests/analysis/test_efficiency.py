@@ -23,14 +23,20 @@ LLAMA: dict[str, Any] = {
 }
 
 
-def test_steps_come_before_what_a_source_reports() -> None:
-    row = {**LLAMA, "step_s": np.array([1.0, 3.0]), "reported_tokens_per_gpu_s": 1.0}
+def test_the_window_comes_before_what_a_source_reports() -> None:
+    row = {**LLAMA, "window_tokens": 2 * 131072, "window_s": 4.0, "reported_tokens_per_gpu_s": 1.0}
     assert mean_step_s(row) == 2.0
     assert tokens_per_gpu_s(row) == 131072 / 2.0 / 8
     assert tokens_per_s(row) == 131072 / 2.0
 
 
-def test_without_steps_the_reported_rate_counts_then_the_reported_step() -> None:
+def test_the_slowest_ranks_of_all_steps_are_not_the_window() -> None:
+    # two ranks that trade places: each takes 4 s, the slower ones of both steps 6 s
+    row = {**LLAMA, "step_s": np.array([3.0, 3.0]), "window_tokens": 2 * 131072, "window_s": 4.0}
+    assert tokens_per_s(row) == 2 * 131072 / 4.0
+
+
+def test_without_a_window_the_reported_rate_counts_then_the_reported_step() -> None:
     assert tokens_per_gpu_s({**LLAMA, "reported_tokens_per_gpu_s": 6258.0, "reported_step_s": 9.0}) == 6258.0
     assert tokens_per_gpu_s({**LLAMA, "reported_step_s": 2.0}) == 131072 / 2.0 / 8
     assert math.isnan(tokens_per_gpu_s(LLAMA))

@@ -65,7 +65,8 @@ def run(cell, repeat, **changes):
         "device": "cpu",
         "backend": "gloo",
         "oversubscribed": layout.ranks > 2,
-        "step_s": (0.1 + 0.01 * repeat,) * 2,
+        "window_s": 2 * (0.1 + 0.01 * repeat),
+        "window_tokens": 256.0,
         "losses": (5.0, 4.0),
         "trace_note": GLOO_NOTE,
     }
@@ -208,7 +209,7 @@ def test_one_iteration_has_no_range(study, tmp_path):
 
 def test_failed_stale_and_missing_runs_are_covered_and_not_plotted(study, tmp_path):
     runs = all_runs(study)
-    failed = run(study.cells[3], 1, outcome="oom", step_s=None, losses=None)
+    failed = run(study.cells[3], 1, outcome="oom", window_tokens=None, losses=None)
     stale = run(study.cells[2], 1, cell_json=json.dumps({"seq": 99}))
     table, coverage = tabulate(study, tmp_path, [*runs[:5], stale, failed], all_sweeps(study))
     assert set(table[table["panel"] == "throughput"]["layout_kind"]) == {"dp_shard"}

@@ -1,6 +1,6 @@
 """A raw log as the launcher and the ranks write one, through falloff's own writer."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from falloff.spec.cell import CollectivesCell, TrainCell, cell_to_json
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
 
+ROOT = Path(__file__).parents[2]
 START_S = 1_800_000_000.0
 NETWORK = Network(name="tiny", layers=2, hidden=8, heads=2, kv_heads=1, ffn=16, vocab=32, source="a test")
 
@@ -165,6 +166,14 @@ def write_native_log(root: Path, events: list[Event], outcome: Event = OK) -> Pa
         rawlog.append_event(run_dir, **event)
     rawlog.seal(run_dir)
     return run_dir / rawlog.SEALED_NAME
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _at_the_root() -> Iterator[None]:
+    """Shipped folders are named relative to the root, as the workflow names them, wherever pytest is run from."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        yield
 
 
 @pytest.fixture

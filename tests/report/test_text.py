@@ -29,7 +29,8 @@ def make_row(**changes: Any) -> dict[str, Any]:
         "seq": 8192,
         "num_gpus": 2,
         "tokens_per_step": 32768.0,
-        "step_s": (2.0, 2.0),
+        "window_s": 4.0,
+        "window_tokens": 65536.0,
         "hardware": "h200-sxm",
         "gpu_name": "NVIDIA H200",
         "param_dtype": "bfloat16",
@@ -59,7 +60,7 @@ def test_a_run_is_one_line_with_its_rate_and_mfu() -> None:
 
 
 def test_what_is_not_stated_is_a_dash_and_never_a_zero() -> None:
-    row = make_row(step_s=None, tokens_per_step=None, dp_shard=None, tp=None, hardware=None, gpu_name=None)
+    row = make_row(window_tokens=None, dp_shard=None, tp=None, hardware=None, gpu_name=None)
     line = text.runs_table([row], KNOWN).split("\n")[1]
     assert " 0 " not in line
     assert line.count(" -") >= 7
@@ -72,7 +73,7 @@ def test_what_is_not_stated_is_a_dash_and_never_a_zero() -> None:
         ({"device": "cpu", "hardware": None, "gpu_name": None}, "a CPU has no stated peak"),
         ({"hardware": None, "gpu_name": None}, "its GPU is not stated"),
         ({"hardware": None, "gpu_name": "X1"}, "the GPU 'X1' is unknown to config/hardware"),
-        ({"step_s": None, "tokens_per_step": None}, "it has no rate"),
+        ({"window_tokens": None}, "it has no rate"),
         ({"layers": None}, "its network's shape or its sequence length is not stated"),
         ({"param_dtype": None}, "its precision is not stated"),
         ({"param_dtype": "float4"}, "h200-sxm has no peak for float4"),
@@ -84,7 +85,7 @@ def test_a_run_without_mfu_says_why(changes: dict[str, Any], reason: str | None)
 
 
 def test_a_steps_mfu_needs_no_steady_rate_of_its_run() -> None:
-    steady, none = make_row(), make_row(step_s=None)
+    steady, none = make_row(), make_row(window_tokens=None)
     assert text.step_mfu(make_step(), none, KNOWN) == pytest.approx(0.5529, abs=1e-4)
     assert text.step_mfu(make_step(), steady, KNOWN) == text.step_mfu(make_step(), none, KNOWN)
     assert math.isnan(text.step_mfu(make_step(), make_row(hardware=None), KNOWN))

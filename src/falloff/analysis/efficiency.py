@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from falloff.spec.hardware import Hardware
@@ -20,28 +19,23 @@ def number(row: Row, name: str) -> float:
 
 
 def mean_step_s(row: Row) -> float:
-    """Return the mean of the steady steps in seconds, the source's own step time where it has no steps, or NaN.
-
-    The mean and not the median: tokens over the mean step is what the machine did in the window.
-    """
-    steps = row.get("step_s")
-    if steps is None or np.ndim(steps) == 0 or len(steps) == 0:
-        return number(row, "reported_step_s")
-    return float(np.mean(steps))
+    """Return the mean seconds of a step in the window, the source's own step time where there is no window, or NaN."""
+    in_window = number(row, "window_s") * number(row, "tokens_per_step") / number(row, "window_tokens")
+    return number(row, "reported_step_s") if math.isnan(in_window) else in_window
 
 
 def tokens_per_gpu_s(row: Row) -> float:
     """Return tokens per second and GPU (or CPU process) of a record, NaN where it cannot be told.
 
-    Tokens of a step over the mean step and the ranks where a record holds steps, else the rate that its source
+    Tokens of the window over its seconds and the ranks where a record holds a window, else the rate that its source
     states, else the rate that follows from the step time that its source states.
     """
-    from_steps = number(row, "tokens_per_step") / mean_step_s(row) / number(row, "num_gpus")
-    steps = row.get("step_s")
-    if steps is not None and np.ndim(steps) and len(steps):
-        return from_steps
-    reported = number(row, "reported_tokens_per_gpu_s")
-    return from_steps if math.isnan(reported) else reported
+    rates = (
+        number(row, "window_tokens") / number(row, "window_s") / number(row, "num_gpus"),
+        number(row, "reported_tokens_per_gpu_s"),
+        number(row, "tokens_per_step") / number(row, "reported_step_s") / number(row, "num_gpus"),
+    )
+    return next((rate for rate in rates if not math.isnan(rate)), math.nan)
 
 
 def tokens_per_s(row: Row) -> float:

@@ -23,6 +23,7 @@ NO_EXPOSURE_ON_GLOO = (
 # Idle virtual machines here show 1 to 4 %; a test suite beside a launch, 40 % and more.
 MAX_OTHER_CPU_SHARE = 0.1
 BUSY = "busy machine"  # what the flag of such a run begins with
+NO_SETTINGS = "none set"
 
 Event = dict[str, Any]
 
@@ -36,6 +37,7 @@ class _Log:
     last: Event
     cell: Cell
     events: tuple[Event, ...]
+    elsewhere: str | None  # which log it is, where its directory does not say so
 
     def all(self, event: str) -> list[Event]:
         return [e for e in self.events if e["event"] == event]
@@ -46,60 +48,83 @@ class _Log:
 
 
 def read_native_log(
-    events_path: Path, hardware: Mapping[str, Hardware] | None = None
+    events_path: Path, hardware: Mapping[str, Hardware] | None = None, *, anywhere: bool = False
 ) -> tuple[list[RunRecord], list[CollectiveRecord]]:
     """Return the records of a sealed log: one run, or one record for each collective and size.
 
     hardware are the known GPU types, to which the log's GPU is matched by name (None: it is left unmatched).
+    anywhere: a log may stand in another directory than its own, which its records then say in a flag.
 
     A run that did not end well gives its outcome and reason, and no rates. ValueError, one sentence, for a log
     that is empty, cut, garbled, of another cell than its directory says, or not what a run that ended well has.
     """
-    log, known = _read_log(events_path), hardware or {}
+    log, known = _read_log(events_path, anywhere), hardware or {}
     try:
         if isinstance(log.cell, TrainCell):
             return [_run_record(log, log.cell, known)], []
         return [], _collective_records(log, log.cell, known)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{events_path}: an event lacks a field or holds another kind of value ({error!r})") from error
+    except ValueError as error:
+        if str(events_path) in str(error):
+            raise
+        # a text where a number belongs, or a record that refuses its values: neither knows the file
+        raise ValueError(f"{events_path}: {error}") from error
 
 
-def _read_log(path: Path) -> _Log:
+def _read_log(path: Path, anywhere: bool) -> _Log:
     events = rawlog.read_events(path)
     first = events[0]
     if any(not isinstance(event.get("event"), str) for event in events):
         raise ValueError(f"{path}: a line has no event name")
-    stated = tuple(str(first.get(key)) for key in ("study", "cell_id", "repeat"))
-    found = path.absolute().parts[-4:-1]
-    if stated != found:
-        raise ValueError(
-            f"{path}: a log of another cell, its first event says {'/'.join(stated)}, its directory {'/'.join(found)}"
-        )
+    stated, found = _name(first), "/".join(path.absolute().parts[-4:-1])
+    if stated != found and not anywhere:
+        raise ValueError(f"{path}: a log of another cell, its first event says {stated}, its directory {found}")
+    if type(first.get("repeat")) is not int:
+        raise ValueError(f"{path}: repeat must be a whole number, found {first.get('repeat')!r}")
     cell = cell_from_json(first.get("cell"), f"{path}: cell")
-    return _Log(path=path, first=first, last=events[-1], cell=cell, events=tuple(events))
+    elsewhere = None if stated == found else f"read from elsewhere: it is the log of {stated}"
+    return _Log(path=path, first=first, last=events[-1], cell=cell, events=tuple(events), elsewhere=elsewhere)
+
+
+def _name(first: Event) -> str:
+    return "/".join(str(first.get(key)) for key in ("study", "cell_id", "repeat"))
 
 
 def _identity(log: _Log) -> dict[str, Any]:
     """Return the fields that runs and collectives share: which run it is, how it ended, on what it ran."""
     first, group = log.first, log.one("process_group")
-    study, cell_id, repeat = log.path.absolute().parts[-4:-1]
+    cores = {node["cores"] for node in first["nodes"]}
     return {
         "provenance": "measured",
         "source": SOURCE,
         "source_ref": _reference(log.path),
         "outcome": log.last["outcome"],
         "outcome_reason": log.last.get("reason"),
-        "study": study,
-        "cell_id": cell_id,
-        "repeat": int(repeat),
+        "study": first["study"],
+        "cell_id": first["cell_id"],
+        "repeat": first["repeat"],
         "cell_json": json.dumps(first["cell"], sort_keys=True),
         "device": first["device"],
         "backend": group.get("backend") or first["backend"],
         "oversubscribed": first["oversubscribed"],
         "nodes": len(first["nodes"]),
+        "cpu": _distinct([node["cpu"] for node in first["nodes"]]),
+        "cores": cores.pop() if len(cores) == 1 else None,
+        "threads_per_process": log.cell.threads_per_process,
+        "commit": _commit(first["git"]),
         "torch": group.get("torch") or first["versions"].get("torch"),
         "nccl": group.get("nccl"),
+        "environment": _distinct([_settings(node["environment"]) for node in first["nodes"]]),
     }
+
+
+def _commit(git: Event) -> str | None:
+    return f"{git['commit']}+modified" if git["commit"] and git["modified"] else git["commit"]
+
+
+def _settings(environment: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(environment.items())) or NO_SETTINGS
 
 
 def _reference(path: Path) -> str:
@@ -145,8 +170,9 @@ def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) ->
     uuids = group.get("gpu_uuids")
     peaks = log.one("memory")
     limits = {gpu["power_limit_w"] for gpu in gpus}
+    node_gpus = {len(node["gpus"]) for node in log.first["nodes"]}
     return RunRecord(
-        record_id="/".join(log.path.absolute().parts[-4:-1]),
+        record_id=_name(log.first),
         **_identity(log),
         **named,
         network=network.name,
@@ -179,8 +205,10 @@ def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) ->
         recompute=cell.recompute,
         param_dtype=cell.param_dtype,
         reduce_dtype=cell.reduce_dtype,
+        seed=cell.seed,
+        warmup_steps=cell.warmup_steps,
         num_gpus=cell.num_processes,
-        gpus_per_node=cell.num_processes // len(log.first["nodes"]),
+        gpus_per_node=node_gpus.pop() if gpus and len(node_gpus) == 1 else None,
         site=_distinct([node["site"] for node in log.first["nodes"]]),
         gpu_uuids=tuple(uuids) if uuids else None,
         board_part_number=_distinct([gpu["board_part_number"] for gpu in gpus]),
@@ -188,7 +216,7 @@ def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) ->
         power_limit_w=next(iter(limits)) if len(limits) == 1 else None,
         memory_bytes=max(peaks["rank_peak_bytes"]) if peaks else None,
         memory_kind=peaks.get("kind"),
-        flags=(*flags, *_busy(log)) or None,
+        flags=(*flags, *_remarks(log)) or None,
         **{"note": _note(log), **(_measured(log, cell) if log.last["outcome"] == "ok" else {})},
     )
 
@@ -199,12 +227,11 @@ def _sharding(layout: Layout) -> str | None:
     return "ddp" if layout.dp_replicate > 1 else None
 
 
-def _busy(log: _Log) -> tuple[str, ...]:
-    """Return a flag where other processes took a share of the cores that a step time would show."""
-    share = log.last.get("other_cpu_share")
-    if share is None or share <= MAX_OTHER_CPU_SHARE:
-        return ()
-    return (f"{BUSY}: other processes used {share * 100:.0f} % of the cores",)
+def _remarks(log: _Log) -> tuple[str, ...]:
+    """Return flags: a log read from elsewhere, and cores of which others took a share that step times would show."""
+    share = log.last.get("other_cpu_share") or 0.0
+    busy = f"{BUSY}: other processes used {share * 100:.0f} % of the cores" if share > MAX_OTHER_CPU_SHARE else None
+    return tuple(flag for flag in (log.elsewhere, busy) if flag)
 
 
 def _note(log: _Log) -> str | None:
@@ -219,17 +246,19 @@ def _measured(log: _Log, cell: TrainCell) -> dict[str, Any]:
     steps = [event for event in log.all("step") if event["phase"] == "measured"]
     rank_step_s = [tuple(float(seconds) for seconds in step["rank_step_s"]) for step in steps]
     _check_steps(log, cell, steps, rank_step_s)
-    slowest_s = tuple(max(ranks) for ranks in rank_step_s)
     losses = [step["loss"] for step in steps]
+    # Nothing stops the ranks between measured steps, and they trade places: the slowest ranks of all steps add up to
+    # as much as 4 % more than any rank took (HSDP 2 x 2 on two cores), and to nothing more on one rank.
+    window_s = max(math.fsum(seconds) for seconds in zip(*rank_step_s, strict=True))
     begin_s = steps[0]["start_time_s"]
-    window = (begin_s, max(begin_s + sum(slowest_s), steps[-1]["start_time_s"] + slowest_s[-1]))
-    power = _power(log, window)
+    power = _power(log, (begin_s, begin_s + window_s))
     return {
-        "step_s": slowest_s,
+        "step_s": tuple(max(ranks) for ranks in rank_step_s),
         "steps_per_sample": 1,
         "rank_step_s": tuple(rank_step_s),
         "window": f"steps {steps[0]['step']}-{steps[-1]['step']}; left out: the {cell.warmup_steps} before (warm-up)",
-        "window_s": sum(slowest_s),
+        "window_s": window_s,
+        "window_tokens": cell.tokens_per_step * len(steps),
         "losses": tuple(losses) if None not in losses else None,
         "draw_w": power.draw_w,
         "energy_j": power.energy_j,
@@ -240,9 +269,12 @@ def _measured(log: _Log, cell: TrainCell) -> dict[str, Any]:
 
 
 def _check_steps(log: _Log, cell: TrainCell, steps: Sequence[Event], rank_step_s: Sequence[tuple[float, ...]]) -> None:
-    if len(steps) != cell.measured_steps:
+    asked = range(cell.warmup_steps + 1, cell.warmup_steps + cell.measured_steps + 1)
+    found = [step["step"] for step in steps]
+    if found != list(asked):
         raise ValueError(
-            f"{log.path}: {len(steps)} measured steps and an outcome of ok; the cell asks for {cell.measured_steps}"
+            f"{log.path}: the outcome is ok and {len(found)} measured steps are in it, {', '.join(map(str, found))}; "
+            f"the cell asks for {asked[0]} to {asked[-1]}, each once and in order"
         )
     for step, seconds in zip(steps, rank_step_s, strict=True):
         if len(seconds) != cell.num_processes or not all(math.isfinite(s) and s > 0 for s in seconds):
@@ -291,11 +323,16 @@ def _without_folder(error: ValueError, log: _Log) -> str:
 def _collective_records(log: _Log, cell: CollectivesCell, hardware: Mapping[str, Hardware]) -> list[CollectiveRecord]:
     """Return a record for each collective and size of the cell; without times where the run did not end well."""
     named, flags = _hardware(log, hardware)
-    found = {(e["collective"], e["message_bytes"]): e for e in log.all("collective")}
+    found: dict[tuple[str, int], Event] = {}
+    for event in log.all("collective"):
+        key = (event["collective"], event["message_bytes"])
+        if key in found:
+            raise ValueError(f"{log.path}: {key[0]} of {key[1]} bytes is in it twice")
+        found[key] = event
     ok = log.last["outcome"] == "ok"
     return [
         CollectiveRecord(
-            record_id=f"{'/'.join(log.path.absolute().parts[-4:-1])}/{collective}/{size}",
+            record_id=f"{_name(log.first)}/{collective}/{size}",
             **{**_identity(log), **(_collective_result(log, cell, found, collective, size) if ok else {})},
             **named,
             collective=collective,
@@ -303,7 +340,8 @@ def _collective_records(log: _Log, cell: CollectivesCell, hardware: Mapping[str,
             num_ranks=cell.num_processes,
             ranks_per_node=cell.num_processes // len(log.first["nodes"]),
             dtype=cell.dtype,
-            flags=(*flags, *_busy(log)) or None,
+            warmup_iterations=cell.warmup_iterations,
+            flags=(*flags, *_remarks(log)) or None,
             note=_note(log),
         )
         for collective in cell.collectives

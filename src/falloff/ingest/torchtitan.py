@@ -86,6 +86,7 @@ def run_fields(log: TorchTitanLog, left_out: Sequence[LeftOut] = ()) -> dict[str
         "steps_per_sample": counts.pop() if len(counts) == 1 else None,
         "window": words,
         "window_s": sum(s * w.num_steps for s, w in zip(step_s, kept, strict=True)) if step_s else None,
+        "window_tokens": log.facts["tokens_per_step"] * sum(w.num_steps for w in kept) if step_s else None,
         "losses": tuple(losses) if losses and None not in losses else None,
         "memory_bytes": max(peaks) if peaks else None,
         "memory_kind": MEMORY_KIND if peaks else None,

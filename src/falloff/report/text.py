@@ -81,8 +81,7 @@ def steps_table(steps: Sequence[LoggedStep], run: Row, known: Mapping[str, Hardw
 
 def step_mfu(step: LoggedStep, run: Row, known: Mapping[str, Hardware]) -> float:
     """Return a logged step's MFU in falloff's convention as a fraction; NaN where the run's own cannot be told."""
-    blank = {"step_s": None, "reported_step_s": None, "tokens_per_step": None}
-    return mfu({**run, **blank, "reported_tokens_per_gpu_s": step.tokens_per_gpu_s}, known)
+    return mfu({**run, "window_tokens": None, "reported_tokens_per_gpu_s": step.tokens_per_gpu_s}, known)
 
 
 def why_no_mfu(run: Row, known: Mapping[str, Hardware]) -> str | None:
