@@ -82,5 +82,3 @@ def test_the_shipped_gpu_types_state_dense_peaks_and_where_they_are_from() -> No
 def test_an_h200_is_known_by_the_name_that_its_driver_gives() -> None:
     h200 = find_hardware("NVIDIA H200", read_all_hardware(CONFIG))
     assert h200.peak_flops["bfloat16"] == pytest.approx(989.4e12, rel=1e-3)
-        989.4e12, rel=1e-3
-    )
