@@ -1,8 +1,9 @@
 """Break each behaviour of the workflow on purpose and show that its test turns red.
 
-Every *.patch beside this file says in its head which behaviour it breaks and which test holds it. The patch is
-applied to a copy of the working tree, the test is run there, and it must fail; a patch that does not apply, a test
-that cannot be collected or that stays green is an error. Exit code 0 only where every mutant is red.
+Every *.patch beside this file says in its head which behaviour it breaks and which test holds it. First all these
+tests must pass on a copy of the working tree; then each patch is applied to a copy of its own, its test is run there,
+and must fail. A patch that does not apply, a test that cannot be collected or that stays green is an error. Exit code
+0 only where every mutant is red.
 """
 
 import os
@@ -49,18 +50,33 @@ def verdict(mutant: Mutant) -> str:
         )
         if applied.returncode:
             return f"does not apply: {applied.stderr.strip()}"
-        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", mutant.test]
-        environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
-        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
-        if done.returncode == TESTS_FAILED:
-            return "red"
-        return f"pytest ended with {done.returncode}: {done.stdout.strip()[-300:]}"
+        done = _pytest(tree, mutant.test)
+        return "red" if done.returncode == TESTS_FAILED else f"pytest ended with {done.returncode}: {_end_of(done)}"
+
+
+def check_green(tests: list[str]) -> None:
+    """Raise ValueError unless every test passes on the tree as it is: a red one would prove nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = _pytest(copy_repository(Path(folder) / "falloff").folder, *tests)
+    if done.returncode:
+        raise ValueError(f"the tests are not green without the patches: {_end_of(done)}")
+
+
+def _pytest(tree: Path, *tests: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", *tests]
+    environment = {**os.environ, "PYTHONPATH": str(tree / "src")}
+    return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+
+
+def _end_of(done: "subprocess.CompletedProcess[str]") -> str:
+    return done.stdout.strip()[-300:]
 
 
 def main() -> int:
     """Run the mutants named on the command line, or all; print a line each."""
     wanted = sys.argv[1:]
     mutants = [read_mutant(p) for p in sorted(HERE.glob("*.patch")) if not wanted or p.stem in wanted]
+    check_green(sorted({mutant.test for mutant in mutants}))
     survivors = 0
     with ThreadPoolExecutor(max_workers=2) as pool:
         for mutant, found in zip(mutants, pool.map(verdict, mutants), strict=True):

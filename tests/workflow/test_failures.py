@@ -14,7 +14,7 @@ from falloff.rawlog import read_events
 
 from .workspace import TINY_NETWORK, Workspace
 
-# A learning rate that ends in NaN, and a network whose embedding alone is 8 GiB.
+# A learning rate that ends in NaN, a network whose embedding alone is 8 GiB, and a seed that torch does not take.
 FAILING_GRIDS = """\
   - fixed: {layout: {dp_shard: 1}}
     grid:
@@ -22,6 +22,9 @@ FAILING_GRIDS = """\
   - fixed: {layout: {dp_shard: 1}}
     grid:
       network: [wide]
+  - fixed: {layout: {dp_shard: 1}}
+    grid:
+      seed: [1180591620717411303424]
 """
 
 
@@ -43,8 +46,9 @@ def test_failing_cells_stop_nobody_and_show_in_coverage_with_their_logs_kept(unm
     head = start(unmeasured, "figures/this_machine.pdf")
     kill_a_rank(wait_for_open_log(unmeasured, head, "dp_shard2"))
     assert head.wait(timeout=300) == 0
-    assert outcomes(unmeasured) == ["killed", "ok", "ok", "oom", "unstable"]
+    assert outcomes(unmeasured) == ["crash", "killed", "ok", "ok", "oom", "unstable"]
     assert [reason.partition(":")[0].split()[0] for reason in failures_in_coverage(unmeasured)] == [
+        "crash",
         "killed",
         "oom",
         "unstable",
