@@ -184,6 +184,22 @@ def test_launches_on_a_busy_machine_are_counted_and_flagged(study, tmp_path):
     assert throughput.loc["dp_shard 1", "flags"] == "busy machine: 1 of 3 launches"
 
 
+def test_other_flags_of_a_launch_stand_beside_what_the_machine_did(study, tmp_path):
+    runs = all_runs(study)
+    runs[0] = run(study.cells[0], 1, flags=("busy machine: other processes used 40 % of the cores", "a GPU is unknown"))
+    table, _ = tabulate(study, tmp_path, runs, all_sweeps(study))
+    throughput = table[table["panel"] == "throughput"].set_index("label")
+    assert throughput.loc["dp_shard 1", "flags"] == "busy machine: 1 of 3 launches; a GPU is unknown"
+
+
+def test_communication_that_is_never_exposed_is_drawn_at_zero(study, tmp_path):
+    runs = all_runs(study, backend="nccl", trace_exposed_comm_s=0.0, trace_span_s=2.0)
+    table, _ = tabulate(study, tmp_path, runs, all_sweeps(study))
+    exposed = table[table["panel"] == "exposed"].set_index("label")
+    assert (exposed.loc["dp_shard 1", "y"], exposed.loc["dp_shard 1", "n"]) == (0, 3)
+    assert exposed[["y_low", "interval"]].isna().all(axis=None)
+
+
 def test_bus_bandwidth_counts_as_nccl_tests_does(study, tmp_path):
     table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study, times_s=(1e-3, 2e-3, 9e-3)))
     found = table[table["panel"] == "collectives"].set_index("series")

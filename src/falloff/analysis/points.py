@@ -77,19 +77,29 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
 def point(group: pd.DataFrame, metric: Metric, *, panel: str, series: str, x: float, **more: Any) -> dict[str, Any]:
     """Return one row of a tidy table from the launches of one cell: the metric's centre and interval, and identity.
 
-    n counts the launches that have the metric; without any, y is null and n is 0.
+    n counts the launches that have the metric; without any, y is null and n is 0. flags are those of the records.
     """
     values = [value for value in map(metric, rows_of(group)) if math.isfinite(value)]
     row: dict[str, Any] = {"panel": panel, "series": series, "x": x, "y": None, "n": 0}
-    row.update({name: _common(group[name]) for name in _IDENTITY if name in group.columns})
+    row.update({name: common(group[name]) for name in _IDENTITY if name in group.columns})
     for name in ("source_ref", "record_id"):
         row[name] = "; ".join(sorted(set(group[name].astype(str))))
+    row["flags"] = "; ".join(flags_of(group)) or None
     if "dp_shard" in group.columns:
         row.update(layout=layout_words(group.iloc[0]), layout_kind=layout_kind(group.iloc[0]))
-    if values:
+    if values and min(values) <= 0:
+        # a share of nothing at all is a result, and has no logarithm to make an interval on
+        row.update(y=math.fsum(values) / len(values), n=len(values))
+    elif values:
         summary = run_interval(values)
         row.update(y=summary.center, y_low=summary.low, y_high=summary.high, interval=summary.kind, n=summary.n)
     return {**row, **more}
+
+
+def flags_of(group: pd.DataFrame) -> list[str]:
+    """Return the flags of a group's records, each once, in the order of the alphabet."""
+    stated = group["flags"] if "flags" in group.columns else ()
+    return sorted({str(flag) for flags in stated if flags is not None and np.ndim(flags) for flag in flags})
 
 
 def points_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -139,7 +149,7 @@ def _degree(row: Row, axis: str) -> int:
     return 1 if math.isnan(degree) else int(degree)
 
 
-def _common(values: pd.Series) -> Any:
+def common(values: pd.Series) -> Any:
     """Return the value that all records of a group share, or None."""
     found = {value for value in values if not (value is None or (isinstance(value, float) and np.isnan(value)))}
     return found.pop() if len(found) == 1 else None

@@ -92,6 +92,7 @@ def _how_it_ran(group: pd.DataFrame) -> dict[str, Any]:
     words = [
         *(("oversubscribed",) * oversubscribed),
         *((f"{BUSY}: {len(busy)} of {len(group)} launches",) * bool(busy)),
+        *(flag for flag in points.flags_of(group) if not flag.startswith(BUSY)),
     ]
     return {
         "flags": "; ".join(words) or None,

@@ -1,0 +1,54 @@
+"""Points of tidy tables: what the launches of one cell come to, with their interval and their flags."""
+
+import math
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from falloff.analysis import points
+
+
+def launches(*exposed_s: float, flags: tuple[Any, ...] = ()) -> pd.DataFrame:
+    rows = [
+        {"record_id": f"r{number}", "source_ref": "log", "trace_exposed_comm_s": seconds, "trace_span_s": 2.0}
+        for number, seconds in enumerate(exposed_s)
+    ]
+    frame = pd.DataFrame(rows)
+    frame["flags"] = pd.Series([*flags, *[None] * (len(rows) - len(flags))], dtype=object)
+    return frame
+
+
+def exposed(group: pd.DataFrame) -> dict[str, Any]:
+    return points.point(group, points.exposed_share, panel="exposed", series="s", x=1.0)
+
+
+def test_a_share_of_nothing_is_zero_and_has_no_interval() -> None:
+    row = exposed(launches(0.0))
+    assert (row["y"], row["n"]) == (0.0, 1)
+    table = points.points_frame([row])
+    assert table[["y_low", "y_high", "interval"]].isna().all(axis=None)
+
+
+def test_one_zero_among_launches_leaves_their_mean_without_an_interval() -> None:
+    row = exposed(launches(0.0, 0.2, 0.4))
+    assert (row["y"], row["n"]) == (pytest.approx(0.1), 3)
+    assert row.get("interval") is None
+
+
+def test_three_launches_above_zero_have_an_interval() -> None:
+    row = exposed(launches(0.1, 0.2, 0.4))
+    assert row["y"] == pytest.approx(0.1)
+    assert row["y_low"] < row["y"] < row["y_high"]
+
+
+def test_a_cell_without_the_metric_is_blank_and_never_zero() -> None:
+    row = exposed(launches(math.nan))
+    assert (row["y"], row["n"]) == (None, 0)
+
+
+def test_the_flags_of_the_records_travel_to_the_point_each_once() -> None:
+    group = launches(0.1, 0.2, 0.4, flags=(["the clock differs", "float8"], ["float8"]))
+    assert exposed(group)["flags"] == "float8; the clock differs"
+    assert exposed(launches(0.1))["flags"] is None
+    assert exposed(launches(0.1).drop(columns="flags"))["flags"] is None
