@@ -38,8 +38,8 @@ def run(record_id, **changes):
         "hardware": "h200-sxm",
         "param_dtype": "bfloat16",
         "compile": True,
-        "step_s": (2.0, 2.0),
         "window_s": 4.0,
+        "window_tokens": 65536.0,
         "draw_w": 600.0,
         "trace_note": "no trace",
     }
@@ -70,6 +70,20 @@ def test_each_metric_of_a_run_is_a_row(tabulated):
     assert cell(table, "exposed_share")["y"] == pytest.approx(0.05)
 
 
+def test_communication_of_a_step_is_told_from_what_of_it_is_exposed(tabulated):
+    table, _ = tabulated(run("c", trace_comm_s=0.2, trace_exposed_comm_s=0.01, trace_span_s=2.0))
+    assert cell(table, "communication_share")["y"] == pytest.approx(0.1)
+    assert cell(table, "exposed_share")["y"] == pytest.approx(0.005)
+
+
+def test_peak_memory_the_cap_and_what_held_the_clocks_down_stand_beside_the_rates(tabulated):
+    held = "clocks held down: software power cap in 100% of the power samples"
+    table, _ = tabulated(run("c", memory_bytes=2.0**37, memory_kind="cuda peak reserved", power_limit_w=700, note=held))
+    row = cell(table, "memory_bytes")
+    assert row["y"] == 2.0**37
+    assert (row["memory_kind"], row["power_limit_w"], row["note"]) == ("cuda peak reserved", 700, held)
+
+
 def test_energy_without_a_counter_follows_from_the_draw(tabulated):
     table, _ = tabulated(run("c"))
     assert cell(table, "energy_per_token_j")["y"] == pytest.approx(600 / 8192)
@@ -90,7 +104,7 @@ def test_one_launch_has_no_interval_and_three_have_one(tabulated):
     assert row["n"] == 1
     assert pd.isna(row["interval"])
     assert math.isnan(row["y_low"])
-    table, coverage = tabulated(*(run(f"a{i}", step_s=(2.0 + i / 100,)) for i in range(3)))
+    table, coverage = tabulated(*(run(f"a{i}", window_s=4.0 + i / 50) for i in range(3)))
     row = cell(table, "tokens_per_gpu_s")
     assert row["n"] == 3
     assert row["y_low"] < row["y"] < row["y_high"]
@@ -105,7 +119,7 @@ def test_runs_of_another_layout_or_provenance_are_other_series(tabulated):
 
 
 def test_a_failed_run_is_in_the_coverage_and_not_in_the_table(tabulated):
-    table, coverage = tabulated(run("a"), run("b", outcome="oom", outcome_reason="rank 0", step_s=None))
+    table, coverage = tabulated(run("a"), run("b", outcome="oom", outcome_reason="rank 0", window_tokens=None))
     assert set(table["source_ref"]) == {"a.log"}
     assert coverage[coverage["status"] == "failed"]["reason"].tolist() == ["oom: rank 0"]
 

@@ -8,7 +8,7 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.analysis.efficiency import mfu, number, tokens_per_gpu_s
+from falloff.analysis.efficiency import Row, mfu, number, tokens_per_gpu_s
 from falloff.spec.hardware import Hardware, find_hardware
 
 FIGURE = "h200"
@@ -40,8 +40,9 @@ _NAMED = ("network", "framework", "seq", "global_batch", "recompute", "param_dty
 def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the figure's table and its coverage, from the records of runs on any hardware.
 
-    One row a cell and metric: tokens/s per GPU, MFU, W per GPU, J per token, exposed share. A metric that a cell
-    lacks is a row without y whose label says why. ValueError where no run on H200 ended well.
+    One row a cell and metric: tokens/s per GPU, MFU, peak memory in bytes, W per GPU, J per token, and the shares of
+    a traced step in which communication runs at all and runs exposed. A metric that a cell lacks is a row without y
+    whose label says why. ValueError where no run on H200 ended well.
     """
     here = runs.loc[runs["hardware"] == find_hardware(GPU_NAME, known).name]
     good = here.loc[here["outcome"] == "ok"]
@@ -59,18 +60,31 @@ def _cell_rows(group: pd.DataFrame, series: str, known: dict[str, Hardware]) -> 
     metrics: dict[str, tuple[points.Metric, str]] = {
         "tokens_per_gpu_s": (tokens_per_gpu_s, "not stated"),
         "mfu": (lambda row: mfu(row, known), "not defined"),
+        "memory_bytes": (lambda row: number(row, "memory_bytes"), "not stated"),
         "draw_w": (lambda row: number(row, "draw_w"), "no meter"),
         "energy_per_token_j": (points.energy_per_token_j, "no meter"),
+        "communication_share": (_communication_share, "no trace"),
         "exposed_share": (points.exposed_share, "no trace"),
+    }
+    notes = sorted({note for note in group["note"] if isinstance(note, str)})
+    more = {
+        "technique": _technique(group),
+        "memory_kind": points.common(group["memory_kind"]),
+        "power_limit_w": points.common(group["power_limit_w"]),
+        "note": "; ".join(notes) or None,
     }
     x = float(group["num_gpus"].iloc[0])
     rows = [
-        points.point(group, metric, panel=panel, series=series, x=x, technique=_technique(group))
-        for panel, (metric, _) in metrics.items()
+        points.point(group, metric, panel=panel, series=series, x=x, **more) for panel, (metric, _) in metrics.items()
     ]
     for row, (_, lacking) in zip(rows, metrics.values(), strict=True):
         row["label"] = lacking if row["y"] is None else None
     return rows
+
+
+def _communication_share(row: Row) -> float:
+    """Return the share of a traced step in which communication runs, beside compute or not; NaN without a trace."""
+    return number(row, "trace_comm_s") / number(row, "trace_span_s")
 
 
 def _technique(group: pd.DataFrame) -> str | None:

@@ -192,7 +192,7 @@ def value_bars(
     colors: Mapping[str, str],
     words: Callable[[float], str],
 ) -> None:
-    """Draw one value a category as a horizontal bar from zero, its end marked by provenance, its number beside it.
+    """Draw one value a category as a thin bar from zero, its end marked by provenance, its number beside it.
 
     `rows` has series (the category), y, label and provenance; `places` says where each category stands and
     `words` writes the number. A row without y has its label instead, in grey.
@@ -203,7 +203,7 @@ def value_bars(
         known = pd.notna(row["y"])
         if known:
             mark = style.MARKS[row["provenance"]]
-            ax.barh(place, row["y"], height=0.52, color=color, alpha=0.28, linewidth=0, zorder=2)
+            ax.barh(place, row["y"], height=0.14, color=color, alpha=0.45, linewidth=0, zorder=2)
             ax.plot(
                 [row["y"]],
                 [place],
@@ -219,7 +219,7 @@ def value_bars(
             xytext=(5 if known else 2, 0),
             textcoords="offset points",
             ha="left",
-            va="center",
+            va="center_baseline",
             fontsize=style.LABEL_PT,
             color=style.INK if known else style.GREY,
             fontstyle="normal" if known else "italic",
@@ -227,7 +227,7 @@ def value_bars(
         )
     ax.set_xlim(0, largest * 1.5)  # room for the labels
     ax.set_ylim(max(places.values()) + 0.6, min(places.values()) - 0.6)
-    ax.grid(visible=False, axis="y")
+    ax.grid(visible=False)  # every value is written
 
 
 def dot_rows(
