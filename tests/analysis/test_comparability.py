@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import math
 from typing import Any
 
@@ -86,6 +87,27 @@ def test_an_efficiency_above_1_02_is_flagged_only_towards_more_gpus() -> None:
 
 def test_a_ratio_without_a_rate_is_not_known() -> None:
     assert compare_records(record(), record(reported_tokens_per_gpu_s=None)).ratio is None
+
+
+@pytest.mark.parametrize("name", ["cpu", "cores", "commit", "environment", "threads_per_process", "warmup_steps"])
+def test_another_node_program_or_setting_is_unfair(name: str) -> None:
+    assert compare_records(record(**{name: 1}), record(**{name: 2})).unfair == (name,)
+
+
+def test_another_seed_is_told_and_is_no_unfairness() -> None:
+    comparison = compare_records(record(seed=0), record(seed=1))
+    assert comparison.names("differs") == ("seed",)
+    assert comparison.unfair == ()
+
+
+def test_what_two_cells_state_differently_and_no_field_holds_is_told() -> None:
+    cells = [
+        {"network": {"name": "a", "source": "s"}, "seq": 64, "measured_steps": 10, "layout": {"tp": 2}},
+        {"network": {"name": "b", "source": "t"}, "seq": 32, "measured_steps": 20, "layout": {"tp": 1}},
+    ]
+    a, b = (record(cell_json=json.dumps(cell)) for cell in cells)
+    (found,) = (field for field in compare(a, b) if field.verdict == "differs")
+    assert (found.field, found.a, found.b, found.matters) == ("cell.measured_steps", 10, 20, False)
 
 
 def test_two_collectives_are_compared_by_their_own_fields() -> None:

@@ -76,7 +76,24 @@ def test_a_cell_is_measured_failed_and_missing_repeat_by_repeat(study: Study) ->
         ("all_reduce between 2 processes", "measured", 1),
     ]
     assert rows[1].reason == "crash: exit code 1"
-    assert rows[2].reason == "1 of 2 launches have no log"
+    assert rows[2].reason == "no log of launch 2 of 2"
+
+
+def test_it_is_told_which_launches_have_no_log_and_which_are_beyond_those_asked_for(study: Study) -> None:
+    one, two, _ = study.cells
+    rows = study_coverage("f", study, frame(log_of(one, 1), log_of(one, 3), log_of(one, 7), log_of(two, 2)))
+    assert statuses(rows)[:4] == [
+        ("llama-5m, one rank", "measured", 3),
+        ("llama-5m, one rank", "missing", 1),
+        ("llama-5m, dp_shard 2", "measured", 1),
+        ("llama-5m, dp_shard 2", "missing", 1),
+    ]
+    assert [row.reason for row in rows[:4]] == [
+        "launches 3, 7 beyond the 2 that the study asks for",
+        "no log of launch 2 of 2",
+        None,
+        "no log of launch 1 of 2",
+    ]
 
 
 def test_a_log_that_states_otherwise_is_stale_and_not_drawn(study: Study) -> None:
@@ -96,6 +113,13 @@ def test_a_field_that_only_one_of_them_states_makes_no_log_stale(study: Study) -
     assert stale_fields(cell, json.dumps(logged)) == []
     logged["network"]["layers"] += 1
     assert stale_fields(cell, json.dumps(logged)) == ["network.layers"]
+
+
+def test_a_better_citation_of_the_network_makes_no_log_stale(study: Study) -> None:
+    cell = study.cells[0].cell
+    logged = cell_to_json(cell)
+    logged["network"]["source"] = "the same network, in other words"
+    assert stale_fields(cell, json.dumps(logged)) == []
 
 
 def test_the_log_of_a_cell_that_the_study_dropped_is_stale(study: Study) -> None:

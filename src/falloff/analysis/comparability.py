@@ -1,13 +1,14 @@
 """Comparability: which fields of two runs differ, agree or are not stated, and which make a ratio unfair."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 
+from falloff.analysis.coverage import differing_fields
 from falloff.analysis.efficiency import number, tokens_per_gpu_s
 
 Verdict = Literal["differs", "agrees", "not stated"]
@@ -47,6 +48,7 @@ RUN_FIELDS: dict[str, str | None] = {
     "sequence_parallel": "the layout decides what is communicated",
     "framework": "another program, other kernels and another overlap",
     "framework_version": "versions of one program differ in speed",
+    "commit": "another revision of the program may run or time another step",
     "torch": "versions of one library differ in speed",
     "cuda": "versions of one library differ in speed",
     "nccl": "versions choose other algorithms and protocols",
@@ -56,6 +58,10 @@ RUN_FIELDS: dict[str, str | None] = {
     "compile": "compiled and eager steps launch other kernels",
     "attention": "attention kernels differ in speed",
     "recompute": "recomputation adds a forward pass to each step",
+    "threads_per_process": "threads of a process share its work, and the cores",
+    "environment": "settings of NCCL choose algorithms, channels and protocols",
+    "seed": None,
+    "warmup_steps": "a window that begins earlier holds steps that are not steady yet",
     "param_dtype": "the peak and the bytes moved follow the precision",
     "reduce_dtype": "the bytes of the gradient reduction follow the precision",
     "device": "a CPU is no GPU",
@@ -64,6 +70,8 @@ RUN_FIELDS: dict[str, str | None] = {
     "board_part_number": "another board may have another memory and power limit",
     "vbios": "the firmware sets clocks and power limits",
     "power_limit_w": "the power limit sets the clock under load",
+    "cpu": "a CPU does the work, or launches the kernels that do",
+    "cores": "processes wait for cores",
     "num_gpus": "the number of GPUs decides what is communicated",
     "gpus_per_node": "fewer GPUs in a node, more traffic between nodes",
     "nodes": "the network between nodes is slower than the links in one",
@@ -90,15 +98,23 @@ COLLECTIVE_FIELDS: dict[str, str | None] = {
     "backend": "gloo and NCCL are not the same collectives",
     "interconnect": "another network, other collectives",
     "fabric": "another network, other collectives",
+    "commit": "another revision of the program may run or time another sweep",
     "nccl": "versions choose other algorithms and protocols",
     "torch": "versions of one library differ in speed",
     "driver": "drivers differ in speed",
+    "environment": "settings of NCCL choose algorithms, channels and protocols",
+    "cpu": "a CPU does the work of gloo, and launches the kernels of NCCL",
+    "cores": "ranks wait for cores",
+    "threads_per_process": "threads of a process share its work, and the cores",
+    "warmup_iterations": "the first iterations open connections and buffers",
     "oversubscribed": "more processes than cores wait for each other",
 }
 
 # What has to change with the number of GPUs when the rest is held: not a second difference.
 _FOLLOWS_GPUS = ("nodes", "dp", "dp_replicate", "dp_shard", "gpu_uuids")
 _BATCH = ("global_batch", "tokens_per_step")
+# fields of a cell that records hold under another name
+_CELL_FIELDS_OF_RECORDS = ("network.name", "num_processes", "collectives", "message_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +175,21 @@ def compare_records(a: Row, b: Row, axes: Sequence[str] = ()) -> Comparison:
 def compare(a: Row, b: Row, axes: Sequence[str] = ()) -> list[FieldComparison]:
     """Return each field of two records with its verdict. What either leaves blank is not stated, never equal."""
     reasons = COLLECTIVE_FIELDS if "message_bytes" in a else RUN_FIELDS
-    return [_compare_field(name, why, a, b, axes) for name, why in reasons.items()]
+    fields = [_compare_field(name, why, a, b, axes) for name, why in reasons.items()]
+    return [*fields, *_compare_cells(a, b, reasons)]
+
+
+def _compare_cells(a: Row, b: Row, reasons: Mapping[str, str | None]) -> Iterator[FieldComparison]:
+    """Yield what the cells of two of our own runs state differently and no field of a record holds."""
+    left, right = stated(a.get("cell_json")), stated(b.get("cell_json"))
+    if left is None or right is None:
+        return
+    for name, values in differing_fields(left, right).items():
+        if name.rpartition(".")[2] not in reasons and name not in _CELL_FIELDS_OF_RECORDS:
+            why = "the cell states it; it changes no number by itself"
+            yield FieldComparison(
+                field=f"cell.{name}", a=values[0], b=values[1], verdict="differs", matters=False, why=why
+            )
 
 
 def stated(value: Any) -> Any:

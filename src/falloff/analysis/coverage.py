@@ -1,7 +1,7 @@
 """Coverage: of each cell that a figure asks for, whether there is a number, and if not, why not."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -71,12 +71,18 @@ def current_records(study: Study, records: pd.DataFrame) -> pd.DataFrame:
 
 def stale_fields(cell: Cell, cell_json: str | None) -> list[str]:
     """Return the fields, dotted, that the study's cell and the cell of a log both state and state differently."""
-    if not isinstance(cell_json, str):
-        return []
-    logged = dict(_flat(json.loads(cell_json)))
     # through JSON, so that a tuple is the list that the log holds
-    stated = dict(_flat(json.loads(json.dumps(cell_to_json(cell)))))
-    return sorted(name for name in stated.keys() & logged.keys() if stated[name] != logged[name])
+    return list(differing_fields(json.dumps(cell_to_json(cell)), cell_json)) if isinstance(cell_json, str) else []
+
+
+def differing_fields(a: str, b: str) -> dict[str, tuple[Any, Any]]:
+    """Return the fields, dotted, that two cells as JSON both state and state differently, with both values.
+
+    A network's source is left out: it is a text for people, and a better one changes nothing that runs.
+    """
+    left, right = dict(_flat(json.loads(a))), dict(_flat(json.loads(b)))
+    common = sorted((left.keys() & right.keys()) - {"network.source"})
+    return {name: (left[name], right[name]) for name in common if left[name] != right[name]}
 
 
 def cell_words(cell: Cell) -> str:
@@ -111,7 +117,9 @@ def _rows_of_cell(figure: str, cell: StudyCell, logs: Mapping[int, _Log]) -> Ite
     good = [repeat for repeat, log in logs.items() if repeat not in stale and log.outcome == "ok"]
     failed = [log for repeat, log in sorted(logs.items()) if repeat not in stale and log.outcome != "ok"]
     if good:
-        yield CoverageRow(figure=figure, cell=words, status="measured", n=len(good))
+        more = [repeat for repeat in good if repeat > cell.repeats]
+        reason = f"{_launches(more)} beyond the {cell.repeats} that the study asks for" if more else None
+        yield CoverageRow(figure=figure, cell=words, status="measured", reason=reason, n=len(good))
     for log in failed:
         reason = f"{log.outcome}: {log.reason}" if isinstance(log.reason, str) and log.reason else log.outcome
         yield CoverageRow(figure=figure, cell=words, status="failed", reason=reason)
@@ -119,10 +127,14 @@ def _rows_of_cell(figure: str, cell: StudyCell, logs: Mapping[int, _Log]) -> Ite
         names = ", ".join(sorted({name for names in stale.values() for name in names}))
         reason = f"the study now states otherwise: {names}"
         yield CoverageRow(figure=figure, cell=words, status="stale", reason=reason, n=len(stale))
-    lacking = cell.repeats - len(logs)
-    if lacking > 0:
-        reason = "no log" if not logs else f"{lacking} of {cell.repeats} launches have no log"
-        yield CoverageRow(figure=figure, cell=words, status="missing", reason=reason, n=lacking)
+    lacking = [repeat for repeat in range(1, cell.repeats + 1) if repeat not in logs]
+    if lacking:
+        reason = f"no log of {_launches(lacking)} of {cell.repeats}" if logs else "no log"
+        yield CoverageRow(figure=figure, cell=words, status="missing", reason=reason, n=len(lacking))
+
+
+def _launches(repeats: Sequence[int]) -> str:
+    return f"launch{'es' if len(repeats) > 1 else ''} {', '.join(map(str, sorted(repeats)))}"
 
 
 def _stated_words(stated: Mapping[str, Any]) -> str:
