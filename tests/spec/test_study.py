@@ -61,6 +61,16 @@ def test_excludes_take_cells_out_and_includes_add_some(tmp_path: Path) -> None:
     assert [(c.cell.seq, c.cell.layout.ranks) for c in study.cells] == [(32, 1), (32, 2), (64, 1), (128, 4)]
 
 
+def test_an_exclude_names_a_layout_in_whatever_words(tmp_path: Path) -> None:
+    grid = "{grid: {layout: [{tp: 2}, {dp_shard: 2}]}, exclude: [{layout: {tp: 2, pp: 1}}]}"
+    assert layouts(read_text(tmp_path, HEAD + f"grids: [{grid}]\n")) == ["dp_shard 2"]
+
+
+def test_a_study_without_a_question_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"small.yaml: question must say what the study asks, found ' '"):
+        read_text(tmp_path, HEAD.replace("Does it work?", "' '"))
+
+
 def test_includes_alone_need_no_axes(tmp_path: Path) -> None:
     study = read_text(tmp_path, HEAD + "grids: [{include: [{layout: {tp: 2}}]}]\n")
     assert layouts(study) == ["tp 2"]
@@ -165,6 +175,13 @@ def test_a_cell_stated_twice_is_an_error(tmp_path: Path, grids: str, words: str)
             "grids: [{grid: {layout: [{}]}, exclude: [{layuot: {}}]}]",
             r"grid 1: exclude: unknown key 'layuot' \(did you mean 'layout'\?\)",
         ),
+        ("grids: [{grid: {layout: [{}]}, exclude: [{seq: 65}]}]", "grid 1: exclude 1 matches no cell of the grid"),
+        (
+            "grids: [{grid: {layout: [{tp: 2}, {}]}, exclude: [{layout: {tp: 2}}, {layout: {tp: 4}}]}]",
+            r"exclude 2 matches no cell of the grid, found \{'layout': \{'tp': 4\}\}",
+        ),
+        ("grids: [{grid: {layout: [{}]}, exclude: [{layout: {t: 2}}]}]", "grid 1: layout: unknown key 't'"),
+        ("grids: [{include: [{layout: {}, seed: -5}]}]", "grid 1: seed must not be negative, found -5"),
         ("grids: [{grid: {sq: [1], layout: [{}]}}]", r"grid 1: unknown key 'sq' \(did you mean 'seq'\?\)"),
         ("grids: [{grid: {layout: [{dp_shrad: 2}]}}]", r"grid 1: layout: unknown key 'dp_shrad'"),
         ("grids: [{grid: {layout: [tp2]}}]", "grid 1: layout: a mapping is needed, found 'tp2'"),

@@ -47,8 +47,9 @@ class TrainCell:
             "measured_steps",
             "warmup_steps",
         )
-        if self.profiled_steps < 0:
-            raise ValueError(f"profiled_steps must not be negative, found {self.profiled_steps}")
+        for name in ("profiled_steps", "seed"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, found {getattr(self, name)}")
         reasons = _why_it_cannot_run(self)
         if reasons:
             raise ImpossibleLayoutError("; ".join(reasons))

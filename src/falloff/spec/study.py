@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from falloff.spec.cell import Cell, CollectivesCell, TrainCell
-from falloff.spec.layout import AXES
+from falloff.spec.layout import AXES, Layout
 from falloff.spec.network import read_network
 from falloff.spec.reading import ImpossibleLayoutError, build, check_keys, read_yaml, require_positive
 
@@ -78,6 +78,10 @@ class _Document:
     fixed: dict[str, Any]
     grids: tuple[dict[str, Any], ...]
     collectives: tuple[dict[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        if not self.question.strip():
+            raise ValueError(f"question must say what the study asks, found {self.question!r}")
 
 
 _GRID_KEYS = ("repeats", "fixed", "grid", "include", "exclude")
@@ -177,16 +181,27 @@ def _multiply_out(grid: Mapping[str, Any], fixed: Mapping[str, Any], where: str)
         # a misspelt key would exclude nothing, in silence
         check_keys(exclude, [*common, *axes], f"{where}: exclude")
     products: Iterator[tuple[Any, ...]] = itertools.product(*axes.values()) if axes or not includes else iter(())
+    unused = set(range(1, len(excludes) + 1))
     for values in products:
         stated = {**common, **dict(zip(axes, values, strict=True))}
-        if not any(_agrees(stated, exclude) for exclude in excludes):
+        hits = {number for number, exclude in enumerate(excludes, start=1) if _agrees(stated, exclude, where)}
+        unused -= hits
+        if not hits:
             yield stated
+    if unused:
+        number = min(unused)
+        raise ValueError(f"{where}: exclude {number} matches no cell of the grid, found {excludes[number - 1]!r}")
     for include in includes:
         yield {**common, **include}
 
 
-def _agrees(stated: Mapping[str, Any], pattern: Mapping[str, Any]) -> bool:
-    return all(stated.get(key) == value for key, value in pattern.items())
+def _agrees(stated: Mapping[str, Any], pattern: Mapping[str, Any], where: str) -> bool:
+    return all(_plain(key, stated.get(key), where) == _plain(key, value, where) for key, value in pattern.items())
+
+
+def _plain(key: str, value: Any, where: str) -> Any:
+    """Return a value in the one form in which it can be compared: {tp: 2} and {tp: 2, pp: 1} are one layout."""
+    return build(Layout, value, f"{where}: layout") if key == "layout" else value
 
 
 def _build_cell(stated: Mapping[str, Any], networks: Path, where: str) -> Cell:
