@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, bus_factor
-from falloff.analysis.collectives import READ_OFF_INTERVAL, UNNAMED_BANDWIDTH, tabulate
+from falloff.analysis.collectives import NOT_DRAWN, READ_OFF_INTERVAL, UNNAMED_BANDWIDTH, tabulate
 from falloff.records import CollectiveRecord
 
 Tables = tuple[pd.DataFrame, pd.DataFrame]
@@ -41,14 +41,44 @@ def test_bandwidth_from_time_agrees_with_the_one_that_the_sweep_prints(
 
 def test_the_panels_hold_one_network_each(tables: Tables) -> None:
     table = tables[0]
-    assert set(table["panel"]) == {"allreduce_efa", "allreduce_infiniband", "nodes_256mib", "h200"}
+    bandwidths = {"allreduce_efa", "allreduce_infiniband", "nodes_256mib", "h200"}
+    assert set(table["panel"]) == bandwidths | {"time_efa", "time_h200"}
     efa = table[table["panel"] == "allreduce_efa"]
     assert set(efa["source"]) == {"smol-playbook"}
     assert list(efa["series"].unique()) == ["1 node", "2 nodes", "4 nodes", "8 nodes", "16 nodes"]
     infiniband = table[table["panel"] == "allreduce_infiniband"]
     assert infiniband["interconnect"].str.contains("InfiniBand").all()
+    assert sorted(infiniband["nodes"].unique()) == [4, 8, 16, 32, 64, 128, 256, 512]
     across = table[table["panel"] == "nodes_256mib"]
     assert (across.groupby("series")["source"].nunique() == 1).all()
+
+
+def test_small_messages_cost_a_constant_time_that_grows_with_the_nodes(tables: Tables) -> None:
+    time = tables[0][tables[0]["panel"] == "time_efa"]
+    assert set(time["quantity"]) == {"time, s"}
+    by_nodes = time.pivot_table(index="x", columns="nodes", values="y")
+    assert by_nodes.index.min() == 512
+    assert (by_nodes.loc[65536] < 1.6 * by_nodes.loc[512]).all()
+    assert by_nodes.loc[512].is_monotonic_increasing
+
+
+def test_bandwidth_is_drawn_of_large_messages_alone(tables: Tables) -> None:
+    bandwidth = tables[0][tables[0]["quantity"] == "bus bandwidth, bytes/s"]
+    assert bandwidth[bandwidth["panel"] == "allreduce_efa"]["x"].min() == 16 * 2**20
+    assert bandwidth["y"].min() > 1e9
+
+
+def test_the_second_sweep_of_a_cluster_is_a_series_of_its_own_with_its_throttled_node(tables: Tables) -> None:
+    across = tables[0][tables[0]["panel"] == "nodes_256mib"]
+    second = across[across["series"] == "AllReduce, EFA (smol-playbook, second sweep)"].set_index("x")
+    assert len(second) == 16
+    assert list(second.index[second["note"].str.contains("throttled")]) == [14, 15, 16]
+
+
+def test_what_the_records_hold_beside_what_is_drawn_is_counted(tables: Tables) -> None:
+    beside = tables[1][tables[1]["reason"] == NOT_DRAWN].set_index("cell")["n"]
+    assert beside["SendRecv, smol-playbook"] == 558
+    assert not any("Fernandez" in cell or "H200" in cell for cell in beside.index)
 
 
 def test_what_a_source_does_not_say_is_flagged(tables: Tables) -> None:
@@ -85,6 +115,7 @@ def test_a_figure_without_one_source_says_so(records_of: Callable[[str, Any], pd
     assert set(coverage.loc[coverage["reason"] == "no records", "cell"]) == {
         "panel allreduce_infiniband",
         "panel h200",
+        "panel time_h200",
     }
 
 

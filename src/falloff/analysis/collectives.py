@@ -1,4 +1,4 @@
-"""The table of figure collectives: bandwidth over message sizes and over nodes, each network by itself."""
+"""The table of figure collectives: time and bandwidth over message sizes and over nodes, each network by itself."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,20 +11,25 @@ from falloff.analysis import points
 from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, median_time_s
 from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
 from falloff.analysis.efficiency import Row, number
-from falloff.ingest.published import READ_OFF_ERROR_BYTES_S, UNVERIFIED
+from falloff.ingest.allreduce_readoff import READ_OFF_ERROR_BYTES_S
+from falloff.ingest.published import UNVERIFIED
 from falloff.units import MIB, bytes_label
 
 FIGURE = "collectives"
 SMALLEST_BYTES = 512
 ACROSS_NODES_BYTES = 256 * MIB
+LARGE_BYTES = 16 * MIB  # the plot of the other network begins here
+H200_LARGE_BYTES = MIB
 EFA_NODES = (1, 2, 4, 8, 16)
-READ_OFF_NODES = (4, 8, 32, 64, 256, 512)
 NAMES = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter"}
 _OTHER_NAMES = {"all_to_all": "AllToAll", "send_recv": "SendRecv"}
 UNNAMED_BANDWIDTH = "the source says bandwidth, not whether algorithm or bus"
 READ_OFF_INTERVAL = "reading error, 5 GB/s"
 
+NOT_DRAWN = "in the records, not drawn"
+
 _EFA = "smol-playbook"
+_EFA_AGAIN = "smol-playbook-stress"
 _ACROSS_NODES = "ultrascale-playbook"
 _READ_OFF = "Fernandez et al., AllReduce plot"
 _MORE = ("collective", "message_bytes", "num_ranks", "nodes", "hardware", "interconnect", "licence")
@@ -32,31 +37,35 @@ _MORE = ("collective", "message_bytes", "num_ranks", "nodes", "hardware", "inter
 
 @dataclass(frozen=True, kw_only=True)
 class _Panel:
-    """Which records a panel draws, what their series is called and what is on x."""
+    """Which records a panel draws, what their series is called and what is on its axes; `where` says it in words."""
 
     name: str
+    where: str
     holds: Callable[[Row], bool]
     series: Callable[[Row], str]
-    x: str
+    x: str = "message_bytes"
+    y: points.Metric = bus_bandwidth_bytes_s
+    quantity: str = "bus bandwidth, bytes/s"
 
 
 def tabulate(collectives: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the figure's table and its coverage, from records of collectives.
 
-    Panels: allreduce_efa and allreduce_infiniband (AllReduce over message bytes, a series a node count), nodes_256mib
-    (AllReduce, AllGather and ReduceScatter of 256 MiB over nodes) and h200 (two ranks, all three over message bytes).
-    y is bytes/s, time_s beside it where there is one. ValueError where no record belongs to the figure.
+    Panels: time_efa and time_h200 (time over message bytes), allreduce_efa and allreduce_infiniband (AllReduce of large
+    messages, a series a node count), nodes_256mib (AllReduce, AllGather and ReduceScatter of 256 MiB over nodes) and
+    h200 (two ranks, all three). quantity says whether y is seconds or bytes/s. ValueError where no record belongs to
+    the figure.
     """
-    records = [row for row in points.rows_of(collectives) if _is_good(row)]
+    records = [row for row in points.rows_of(collectives) if _is_verified(row)]
     rows = [row for panel in _PANELS for row in _rows_of_panel(panel, records)]
     if not rows:
         raise ValueError(f"figure {FIGURE}: none of {len(collectives)} records is a collective that can be drawn")
     return points.points_frame(rows), coverage_frame(_coverage(records))
 
 
-def _is_good(row: Row) -> bool:
+def _is_verified(row: Row) -> bool:
     unverified = any(str(flag).startswith(UNVERIFIED) for flag in _texts(row["flags"]))
-    return row["outcome"] == "ok" and row["message_bytes"] >= SMALLEST_BYTES and not unverified
+    return row["outcome"] == "ok" and not unverified
 
 
 def _nodes_words(row: Row) -> str:
@@ -68,28 +77,58 @@ def _is_h200(row: Row) -> bool:
     return row["provenance"] in ("imported", "measured") and row["hardware"] == "h200-sxm" and row["num_ranks"] == 2
 
 
+def _is_efa_sweep(row: Row) -> bool:
+    return row["source"] == _EFA and row["collective"] == "all_reduce" and row["nodes"] in EFA_NODES
+
+
 def _across_nodes_series(row: Row) -> str:
-    name = NAMES[row["collective"]]
-    return {_EFA: f"{name}, second EFA cluster", _READ_OFF: f"{name}, InfiniBand"}.get(row["source"], name)
+    clusters = {
+        _EFA: "EFA (smol-playbook)",
+        _EFA_AGAIN: "EFA (smol-playbook, second sweep)",
+        _ACROSS_NODES: "EFA (ultrascale-playbook)",
+        _READ_OFF: "InfiniBand (Fernandez et al.)",
+    }
+    return f"{NAMES[row['collective']]}, {clusters[row['source']]}"
+
+
+def _collective_name(row: Row) -> str:
+    return NAMES[row["collective"]]
 
 
 _PANELS = (
     _Panel(
-        name="allreduce_efa",
-        holds=lambda row: row["source"] == _EFA and row["collective"] == "all_reduce" and row["nodes"] in EFA_NODES,
+        name="time_efa",
+        where="time of AllReduce over sizes, EFA",
+        holds=lambda row: _is_efa_sweep(row) and row["message_bytes"] >= SMALLEST_BYTES,
         series=_nodes_words,
-        x="message_bytes",
+        y=median_time_s,
+        quantity="time, s",
+    ),
+    _Panel(
+        name="time_h200",
+        where="time over sizes, two H200",
+        holds=lambda row: _is_h200(row) and row["collective"] in NAMES,
+        series=_collective_name,
+        y=median_time_s,
+        quantity="time, s",
+    ),
+    _Panel(
+        name="allreduce_efa",
+        where="AllReduce of large messages, EFA",
+        holds=lambda row: _is_efa_sweep(row) and row["message_bytes"] >= LARGE_BYTES,
+        series=_nodes_words,
     ),
     _Panel(
         name="allreduce_infiniband",
-        holds=lambda row: row["source"] == _READ_OFF and row["nodes"] in READ_OFF_NODES,
+        where="AllReduce of large messages, InfiniBand",
+        holds=lambda row: row["source"] == _READ_OFF,
         series=_nodes_words,
-        x="message_bytes",
     ),
     _Panel(
         name="nodes_256mib",
+        where="256 MiB over nodes",
         holds=lambda row: (
-            row["source"] in (_ACROSS_NODES, _EFA, _READ_OFF)
+            row["source"] in (_ACROSS_NODES, _EFA, _EFA_AGAIN, _READ_OFF)
             and row["collective"] in NAMES
             and row["message_bytes"] == ACROSS_NODES_BYTES
         ),
@@ -98,9 +137,9 @@ _PANELS = (
     ),
     _Panel(
         name="h200",
-        holds=lambda row: _is_h200(row) and row["collective"] in NAMES,
-        series=lambda row: NAMES[row["collective"]],
-        x="message_bytes",
+        where="large messages, two H200",
+        holds=lambda row: _is_h200(row) and row["collective"] in NAMES and row["message_bytes"] >= H200_LARGE_BYTES,
+        series=_collective_name,
     ),
 )
 
@@ -113,9 +152,9 @@ def _rows_of_panel(panel: _Panel, records: Sequence[dict[str, Any]]) -> Iterator
     for group in points.groups(frame, ("source", "collective", "num_ranks", "message_bytes")):
         first = group.iloc[0]
         series, x = panel.series(first), number(first, panel.x)
-        row = points.point(group, bus_bandwidth_bytes_s, panel=panel.name, series=series, x=x)
+        row = points.point(group, panel.y, panel=panel.name, series=series, x=x)
         if row["y"] is not None:
-            drawn.append({**row, **_beside(group, row)})
+            drawn.append({**row, **_beside(group, row), "quantity": panel.quantity})
     last = {row["series"]: row["x"] for row in sorted(drawn, key=lambda row: row["x"])}
     for row in drawn:
         yield {**row, "label": row["series"] if row["x"] == last[row["series"]] else None}
@@ -157,7 +196,7 @@ def _coverage(records: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:
         for (source, collective), group in rest.groupby(["source", "collective"], sort=True):
             status: Status = "published" if (group["provenance"] == "published").all() else "imported"
             cell = f"{(NAMES | _OTHER_NAMES)[str(collective)]}, {source}"
-            yield CoverageRow(figure=FIGURE, cell=cell, status=status, reason="in the records, not drawn", n=len(group))
+            yield CoverageRow(figure=FIGURE, cell=cell, status=status, reason=NOT_DRAWN, n=len(group))
     for cell, reason in _NOBODY:
         yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=0)
 
@@ -168,26 +207,17 @@ def _coverage_of_panel(panel: _Panel, held: Sequence[dict[str, Any]]) -> Iterato
         return
     frame = pd.DataFrame(held)
     frame["series"] = frame.apply(panel.series, axis=1)
-    frame["known"] = [not math.isnan(bus_bandwidth_bytes_s(row)) for row in held]
+    frame["known"] = [not math.isnan(panel.y(row)) for row in held]
     for series, group in frame.groupby("series", sort=False):
-        where = ", 256 MiB over nodes" if panel.x == "nodes" else f", {_where(panel.name)}"
         known = int(group["known"].sum())
         if known:
-            yield CoverageRow(figure=FIGURE, cell=f"{series}{where}", status=_status(group), n=known)
+            yield CoverageRow(figure=FIGURE, cell=f"{series}: {panel.where}", status=_status(group), n=known)
         hidden = group[~group["known"]]
         if len(hidden):
             at = [bytes_label(x) if panel.x == "message_bytes" else f"{int(x)} nodes" for x in sorted(hidden[panel.x])]
-            cell = f"{series}{where}, at {', '.join(at)}"
+            cell = f"{series}: {panel.where}, at {', '.join(at)}"
             reason = "the source has no number there"
             yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=len(hidden))
-
-
-def _where(panel: str) -> str:
-    return {
-        "allreduce_efa": "AllReduce over sizes, EFA",
-        "allreduce_infiniband": "AllReduce over sizes, InfiniBand",
-        "h200": "two H200 over sizes",
-    }[panel]
 
 
 def _status(group: pd.DataFrame) -> Status:

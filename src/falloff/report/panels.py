@@ -396,6 +396,7 @@ def provenance_legend(
     published: Mapping[str, str] | None = None,
     words: Mapping[str, str] | None = None,
     extra: Sequence[Line2D | Patch] = (),
+    rows: int = 1,
 ) -> None:
     """Say below the figure how measured, imported, published and predicted are drawn, those that are in `table`.
 
@@ -414,7 +415,7 @@ def provenance_legend(
             named = (words or {}).get(provenance, provenance)
             handles.append(_mark_handle(provenance, named, style.MARKS[provenance].marker))
     handles.extend(extra)
-    fig.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    fig.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
 
 
 def constructed_handle(words: str) -> Line2D:
