@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from falloff.analysis.collectives import NOT_DRAWN
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.report import page, saving
 
@@ -24,7 +25,9 @@ b,s,16,0.5,published,ultrascale-playbook,a page,playbook-2
 a,s,1,3,imported,two H200s,h200/compile.log,h200/compile
 a,s,2,4,measured,falloff bench,data/raw/laptop/llama/1/events.jsonl,laptop/llama/1
 """
-SOURCES_YAML = "ultrascale-playbook: {address: somewhere, licence: Apache-2.0, counts: tokens}\n"
+SOURCES_YAML = (
+    "ultrascale-playbook: {name: The Playbook, address: 'https://some.where/it', licence: Apache-2.0, counts: tokens}\n"
+)
 
 
 def png(width: int, height: int) -> bytes:
@@ -46,7 +49,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     about = {
         "title": "What the next node adds",
-        "caption": "Records: 1 measured, 1 imported, 2 published, 0 predicted. Tokens & seconds <fixed batch>.",
+        "finding": "The next node adds 12 % < 50 %.",
+        "reading": "Tokens & seconds <fixed batch>.",
+        "missing": "Not shown: 80B.",
         "alt": 'A line below the "ideal" one.',
         "counts": {"measured": 1, "imported": 1, "published": 2, "predicted": 0},
     }
@@ -134,11 +139,46 @@ def test_a_figure_has_its_files_its_notebook_and_its_sources(root: Path) -> None
     } <= targets
 
 
+def test_raw_logs_and_source_tables_are_among_the_files_each_link_saying_of_what(root: Path) -> None:
+    named = {a.get("aria-label"): a["href"] for a in Elements(render()).of("a")}
+    title = "What the next node adds"
+    assert named[f"raw logs 1 of {title}"] == "../data/raw/laptop"
+    assert named[f"raw logs 2 of {title}"] == "../data/external/h200"
+    assert named[f"source tables of {title}"] == "../data/external/table"
+    assert named[f"PDF of {title}"] == "strong_scaling.pdf"
+
+
+def test_a_source_that_records_name_by_its_title_is_found_too(root: Path) -> None:
+    write(Path("figures/strong_scaling.csv"), TABLE.replace("ultrascale-playbook", "The Playbook"))
+    assert "The Playbook: 2 records published; some.where/it; licence: Apache-2.0" in render()
+
+
+def test_figures_stand_in_the_order_of_the_story(root: Path) -> None:
+    for name in ("this_machine", "another", "collectives"):
+        for ending in ("json", "csv", "png", "pdf"):
+            shutil.copy(f"figures/strong_scaling.{ending}", f"figures/{name}.{ending}")
+    given = [Path(f"figures/{name}.json") for name in ("another", "this_machine", "collectives", "strong_scaling")]
+    entries = page.read_entries(given, [], Path("data/external"))
+    assert [entry.name for entry in entries] == ["strong_scaling", "collectives", "this_machine", "another"]
+
+
+def test_the_finding_comes_before_the_figure_and_what_is_missing_only_below_it(root: Path) -> None:
+    text = render()
+    assert text.index("The next node adds 12 % &lt; 50 %.") < text.index("<img") < text.index("How to read it")
+    assert "Not shown: 80B." not in text
+
+
+def test_a_wide_figure_scrolls_in_its_card_on_a_phone_and_a_narrow_one_does_not(root: Path) -> None:
+    assert '<div class="card wide" tabindex="0"' in render()
+    write(Path("figures/strong_scaling.png"), png(816, 720))
+    assert '<div class="card" tabindex="0"' in render()
+    assert ".wide img { max-width: none; width: 46rem; }" in render()
+
+
 def test_the_sources_state_records_and_licence(root: Path) -> None:
     text = render()
-    assert "ultrascale-playbook, 2 records published" in text
-    assert "licence: Apache-2.0" in text
-    assert "licence: CC-BY-4.0" in text
+    assert "<li>The Playbook: 2 records published; some.where/it; licence: Apache-2.0; <a" in text
+    assert "<li>two H200s: 1 record imported; licence: CC-BY-4.0; <a" in text
 
 
 def test_an_image_has_its_alternative_and_its_size(root: Path) -> None:
@@ -150,16 +190,15 @@ def test_an_image_has_its_alternative_and_its_size(root: Path) -> None:
 def test_text_of_a_figure_is_escaped_and_its_counts_are_said_once(root: Path) -> None:
     text = render()
     assert "Tokens &amp; seconds &lt;fixed batch&gt;." in text
-    assert "Records: 1 measured" not in text
-    assert "2 published" in text
-    assert "none predicted" in text
+    assert text.count("2 published") == 2  # in the head and below the figure
 
 
 def test_the_head_counts_the_points_of_each_kind(root: Path) -> None:
     head = render().partition("<nav")[0]
     assert "1 figure " in head
-    for words in ("1 measured", "1 imported", "2 published", "none predicted"):
+    for words in ("1 measured", "1 imported", "2 published"):
         assert f"<strong>{words}</strong>" in head
+    assert "predicted" not in head  # what is not on the page is not explained
 
 
 def test_the_same_input_gives_the_same_bytes_and_no_date(root: Path) -> None:
@@ -185,15 +224,15 @@ def test_cells_without_a_number_are_counted_and_listed_with_their_reasons(root: 
         ]
     )
     assert "<summary>Not shown: 1 failed, 1 refused, 1 stale, 2 missing</summary>" in text
-    assert "<td>heads &lt;8&gt;</td>" in text
-    assert "<td>no reason is stated</td>" in text
+    assert "<li>8B, tp 3: heads &lt;8&gt;</li>" in text
+    assert "<li>1B, 16 GPUs: no reason is stated</li>" in text
     assert "not of this one" not in text
 
 
 def test_what_cannot_be_counted_has_no_count(root: Path) -> None:
     text = render([CoverageRow(figure="strong_scaling", cell="execution time", status="missing", reason="none", n=0)])
     assert "Not shown: 1 missing" in text
-    assert '<td class="number"></td>' in text
+    assert "<li>execution time: none</li>" in text
 
 
 def test_of_two_folders_with_one_source_the_one_that_holds_the_points_is_linked(root: Path) -> None:
@@ -207,7 +246,7 @@ def test_of_two_folders_with_one_source_the_one_that_holds_the_points_is_linked(
 
 def test_rows_without_a_value_are_no_evidence(root: Path) -> None:
     write(Path("figures/strong_scaling.csv"), TABLE + "a,s,32,,published,ultrascale-playbook,a page,playbook-3\n")
-    assert "ultrascale-playbook, 2 records published" in render()
+    assert "The Playbook: 2 records published" in render()
 
 
 def test_the_records_of_the_sources_are_those_that_the_figure_counts(root: Path) -> None:
@@ -216,7 +255,7 @@ def test_the_records_of_the_sources_are_those_that_the_figure_counts(root: Path)
     write(Path("figures/strong_scaling.csv"), saving.csv_text(table))
     text = render()
     for kind, count in saving.counts_by_provenance(table).items():
-        assert (f" {count} record {kind}" in text.replace(",", "")) == bool(count)
+        assert (f": {count} record {kind}" in text) == bool(count)
 
 
 def test_thousands_of_cells_are_told_by_their_reasons(root: Path) -> None:
@@ -226,9 +265,40 @@ def test_thousands_of_cells_are_told_by_their_reasons(root: Path) -> None:
     ]
     text = render(rows)
     assert "Not shown: 1,519 failed" in text
-    assert text.count("<tr><td>") == 2
-    assert '<td class="number">760</td>' in text
+    assert text.count("(760)") == 1
     assert "cell 0; cell 2; cell 4; cell 6; cell 8; cell 10; and 754 more" in text
+
+
+def test_cells_of_networks_by_gpus_are_a_grid_with_their_reason_once(root: Path) -> None:
+    lacks = [("1B", 8, 24), ("1B", 16, 53), ("80B", 8, 51), ("80B", 1024, 7)]
+    text = render(
+        [
+            CoverageRow(
+                figure="strong_scaling",
+                cell=f"{network} on {gpus:,} GPUs, {n} of 60 layouts",
+                status="failed",
+                reason="crashed",
+                n=n,
+            )
+            for network, gpus, n in lacks
+        ]
+    )
+    assert text.count("crashed") == 1
+    assert (
+        '<th scope="col">layouts on GPUs</th><th scope="col">8</th><th scope="col">16</th><th scope="col">1,024</th>'
+        in text
+    )
+    assert '<tr><th scope="row">80B</th><td>51 of 60</td><td></td><td>7 of 60</td></tr>' in text
+
+
+def test_what_the_records_hold_beside_the_figure_is_said(root: Path) -> None:
+    rows = [
+        CoverageRow(figure="strong_scaling", cell="drawn", status="published", n=3),
+        CoverageRow(figure="strong_scaling", cell="a sweep", status="published", reason=NOT_DRAWN, n=1200),
+    ]
+    text = render(rows)
+    assert "<summary>Also in the records, not drawn: 1,200</summary>" in text
+    assert "<li>a sweep: 1,200 published</li>" in text
 
 
 def luminance(color: str) -> float:
@@ -290,4 +360,4 @@ def test_a_figure_without_coverage_still_has_its_place(root: Path) -> None:
 def test_a_source_without_a_folder_is_named_without_a_link(root: Path) -> None:
     shutil.rmtree("data/external/table")
     text = render()
-    assert "<li>ultrascale-playbook, 2 records published</li>" in text
+    assert "<li>ultrascale-playbook: 2 records published</li>" in text

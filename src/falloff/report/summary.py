@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from falloff.report.page import grouped, lacking
+from falloff.report.lacking import grouped, lacking
 from falloff.units import SECONDS_PER_MINUTE
 
 ENDINGS = (".pdf", ".png", ".csv")
