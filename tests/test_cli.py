@@ -1,12 +1,17 @@
 """The command line on logs that ship: what it prints, what it refuses, how it ends."""
 
+import gzip
 import json
+import re
 import resource
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from falloff import cli
@@ -14,6 +19,7 @@ from falloff.records import RunRecord, read_records, records_in, write_records
 
 ROOT = Path(__file__).parents[1]
 H200 = ROOT / "data" / "external" / "torchtitan-h200x2"
+RAW = ROOT / "tests" / "data" / "native" / "laptop" / "llama-5m-dp_shard2-79881de5" / "1"
 COMPILED, EAGER = H200 / "compile_bs2.log", H200 / "eager_bs2.log"
 
 
@@ -68,6 +74,15 @@ def test_a_folder_of_a_source_is_read_whole_with_power_and_trace(capsys: pytest.
     assert len(item["collectives"]) == 33
 
 
+@pytest.mark.parametrize("folder", ["data/external/torchtitan-h200x2", "data/external/../external/torchtitan-h200x2/"])
+def test_a_folder_named_relative_to_here_gives_the_same_steps(capsys: pytest.CaptureFixture[str], folder: str) -> None:
+    code, out, err = run(capsys, "ingest", folder)
+    assert (code, err) == (0, "")
+    assert out.count("its logged steps") == 2
+    (item,) = run_json(capsys, "ingest", folder)["read"]
+    assert [len(entry["steps"]) for entry in item["runs"]] == [5, 5]
+
+
 def test_a_folder_is_walked_and_each_file_left_is_named_with_its_reason(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -97,7 +112,92 @@ def test_it_ends_with_1_when_nothing_could_be_read(capsys: pytest.CaptureFixture
 def test_an_empty_folder_gives_nothing_and_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, _, err = run(capsys, "ingest", tmp_path)
     assert code == 1
-    assert f"error: no file is in {tmp_path}" in err
+    assert f"left out: {tmp_path}: no file is in it" in err
+
+
+def test_it_ends_with_1_when_one_of_the_paths_gave_nothing(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no log at all\n")
+    (tmp_path / "empty").mkdir()
+    for lost in (tmp_path / "notes.txt", tmp_path / "empty"):
+        code, out, err = run(capsys, "ingest", COMPILED, lost)
+        assert code == 1
+        assert "compile_bs2.log" in out
+        assert f"left out: {lost}: " in err
+
+
+def test_a_folder_that_may_not_be_looked_into_is_left_out(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "run.log").write_bytes(COMPILED.read_bytes())
+    is_file = Path.is_file
+
+    def refuse(path: Path) -> bool:
+        if path.parent.name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    code, out, err = run(capsys, "ingest", tmp_path)
+    assert code == 0
+    assert "run.log" in out
+    assert err == f"left out: {tmp_path}/closed: cannot be read (Permission denied)\n"
+    code, _, err = run(capsys, "compare", tmp_path / "closed", COMPILED)
+    assert code == 1
+    assert err == f"error: {tmp_path}/closed/source.yaml: Permission denied\n"
+
+
+def test_a_compressed_log_is_told_as_such(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "run.log.gz"
+    path.write_bytes(gzip.compress(COMPILED.read_bytes()))
+    code, _, err = run(capsys, "ingest", path)
+    assert code == 1
+    assert f"{path}: is a torchtitan log and compressed; unpack it first (gunzip)" in err
+
+
+def test_a_raw_log_copied_elsewhere_is_read_with_a_remark(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    shutil.copy(RAW / "events.jsonl", tmp_path / "copied.log")
+    code, out, err = run(capsys, "ingest", tmp_path / "copied.log")
+    assert (code, err) == (0, "")
+    assert "read from elsewhere: it is the log of laptop/llama-5m-dp_shard2-79881de5/1" in out
+
+
+def test_two_runs_on_other_cpus_with_other_settings_are_not_called_equal(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    text = (RAW / "events.jsonl").read_text()
+    for old, new in (
+        ('"cpu": "Intel(R) Xeon(R) Processor"', '"cpu": "Another CPU 9000"'),
+        ('"cores": 32', '"cores": 64'),
+        ('"git": {"commit": null, "modified": null}', '"git": {"commit": "ffff", "modified": true}'),
+        ('"NCCL_NVLS_ENABLE": "0"', '"NCCL_ALGO": "Tree"'),
+        ('"threads_per_process": 1', '"threads_per_process": 8'),
+        ('"seed": 20240', '"seed": 1'),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    (tmp_path / "events.jsonl").write_text(text)
+    found = run_json(capsys, "compare", RAW, tmp_path)
+    # the revision is not stated by the log that ships
+    assert found["unfair"] == ["threads_per_process", "environment", "cpu", "cores"]
+    assert "seed" in {field["field"] for field in found["fields"] if field["verdict"] == "differs"}
+
+
+def test_one_node_is_no_other_node_for_running_more_ranks(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    text = (RAW / "events.jsonl").read_text()
+    one = text.replace('"dp_shard": 2', '"dp_shard": 1').replace('"world_size": 2', '"world_size": 1')
+    one = re.sub(r'"rank_step_s": \[([\d.]+), [\d.]+\]', r'"rank_step_s": [\1]', one)
+    (tmp_path / "events.jsonl").write_text(one)
+    assert run_json(capsys, "compare", tmp_path, RAW, "--axis", "num_gpus")["unfair"] == []
+
+
+def test_a_record_file_of_another_schema_is_told_by_its_own_kind(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "old.runs.parquet"
+    pq.write_table(pa.table({"record_id": ["a"], "step_s": [[1.0]]}), path)
+    code, _, err = run(capsys, "compare", path, path)
+    assert (code, err) == (1, f"error: {path}: its columns are not those of RunRecord; ingest it again\n")
 
 
 def test_a_path_that_is_not_there_is_a_users_mistake(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -56,6 +56,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # `falloff ingest ... | head` closes the pipe; what is left in the buffer has nowhere to go
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -108,29 +111,41 @@ class _Read:
     collectives: list["CollectiveRecord"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _LeftOut:
+    """A file or folder that gave no records, with the reason in a sentence."""
+
+    path: Path
+    reason: str
+
+
 def _ingest(parsed: argparse.Namespace) -> int:
-    """Print the records of every log under the paths; 1 where nothing could be read."""
+    """Print the records of every log under the paths; 1 where one of the paths gave none."""
     from falloff.spec.hardware import read_all_hardware
 
     read: list[_Read] = []
-    left_out: list[dict[str, str]] = []
-    for path in _logs_under(parsed.paths):
-        try:
-            read.append(_read(path))
-        except ValueError as error:
-            left_out.append({"path": str(path), "reason": str(error)})
-            print(f"left out: {_naming(path, error)}", file=sys.stderr)
-    if not read and not left_out:
-        raise ValueError(f"no file is in {', '.join(map(str, parsed.paths))}")
+    left_out: list[_LeftOut] = []
+    for given in parsed.paths:
+        if not given.exists():
+            raise ValueError(f"{given}: there is no such file or folder")
+    found = [[_read_or_leave_out(path) for path in _logs_under(given)] for given in parsed.paths]
+    for given, items in zip(parsed.paths, found, strict=True):
+        read += [item for item in items if isinstance(item, _Read)]
+        left_out += [item for item in items if isinstance(item, _LeftOut)]
+        if not items:
+            left_out.append(_LeftOut(path=given, reason=f"{given}: no file is in it"))
+    for lost in left_out:
+        print(f"left out: {lost.reason}", file=sys.stderr)
     known = read_all_hardware(_hardware_folder())
     if parsed.json:
-        _print_json({"convention": CONVENTION, "read": [_as_json(item, known) for item in read], "left_out": left_out})
+        remarks = [{"path": str(lost.path), "reason": lost.reason} for lost in left_out]
+        _print_json({"convention": CONVENTION, "read": [_as_json(item, known) for item in read], "left_out": remarks})
     else:
         for item in read:
             _print_records(item, known)
         if any(item.runs for item in read):
             print(CONVENTION)
-    return 0 if read else 1
+    return 0 if all(any(isinstance(item, _Read) for item in items) for items in found) else 1
 
 
 def _hardware_folder() -> Path:
@@ -138,20 +153,29 @@ def _hardware_folder() -> Path:
     return HARDWARE if HARDWARE.is_dir() else CHECKOUT / HARDWARE
 
 
-def _logs_under(paths: Iterable[Path]) -> Iterator[Path]:
-    """Yield each file of the paths, and folders that are one log or one source; ValueError for a path not there."""
+def _logs_under(path: Path) -> Iterator[Path]:
+    """Yield each file under the path, folders that are one log or one source, and those that may not be looked into."""
     whole = ("source.yaml", "events.jsonl", "events.open.jsonl")
-    for path in paths:
-        if not path.exists():
-            raise ValueError(f"{path}: there is no such file or folder")
+    try:
         if not path.is_dir() or any((path / name).is_file() for name in whole):
             yield path
-        else:
-            yield from _logs_under(sorted(child for child in path.iterdir() if not child.name.startswith(".")))
+            return
+        children = sorted(child for child in path.iterdir() if not child.name.startswith("."))
+    except OSError:
+        yield path  # what is wrong with it, reading it says
+        return
+    for child in children:
+        yield from _logs_under(child)
 
 
-def _naming(path: Path, error: ValueError) -> str:
-    return str(error) if str(path) in str(error) else f"{path}: {error}"
+def _read_or_leave_out(path: Path) -> "_Read | _LeftOut":
+    try:
+        return _read(path)
+    except ValueError as error:
+        reason = str(error)
+    except OSError as error:
+        reason = f"cannot be read ({error.strerror})"
+    return _LeftOut(path=path, reason=reason if str(path) in reason else f"{path}: {reason}")
 
 
 def _read(path: Path) -> _Read:
@@ -166,10 +190,15 @@ def _read(path: Path) -> _Read:
 def _logged_steps(item: _Read, run: "RunRecord") -> list["LoggedStep"]:
     """Return the steps that a TorchTitan log prints, none for a record from anywhere else."""
     from falloff.ingest.torchtitan import read_steps
+    from falloff.spec.source import read_source
 
-    if item.kind == "records" or run.framework != "torchtitan" or run.provenance != "imported":
+    if item.kind == "torchtitan":
+        return read_steps(item.path)
+    if item.kind != "external" or run.provenance != "imported":
         return []
-    return read_steps(item.path if item.path.is_file() else item.path.parent / run.source_ref)
+    # what a record calls its log is a label; where the log stands, the source says
+    logs = {f"{item.path.name}/{files.name}": item.path / files.log for files in read_source(item.path).runs}
+    return read_steps(logs[run.record_id])
 
 
 def _print_records(item: _Read, known: Mapping[str, "Hardware"]) -> None:
@@ -314,12 +343,12 @@ def _one_record(given: str) -> "RunRecord | CollectiveRecord":
 
 
 def _read_record_file(path: Path) -> _Read:
-    from falloff.records import CollectiveRecord, RunRecord, records_in
+    from falloff.records import CollectiveRecord, RunRecord, records_of_either_kind
 
-    try:
-        return _Read(path=path, kind="records", runs=records_in(path, RunRecord), collectives=[])
-    except ValueError:
-        return _Read(path=path, kind="records", runs=[], collectives=records_in(path, CollectiveRecord))
+    records = records_of_either_kind(path)
+    runs = [record for record in records if isinstance(record, RunRecord)]
+    collectives = [record for record in records if isinstance(record, CollectiveRecord)]
+    return _Read(path=path, kind="records", runs=runs, collectives=collectives)
 
 
 def _kind(record: object) -> str:

@@ -249,6 +249,15 @@ def records_in(path: Path, kind: type[R]) -> list[R]:
     return [kind(**{name: _as_tuples(value) for name, value in row.items()}) for row in columns]
 
 
+def records_of_either_kind(path: Path) -> list[RunRecord] | list[CollectiveRecord]:
+    """Return the records of one file, whichever kind its columns tell; errors as of read_records."""
+    try:
+        columns = pq.read_schema(path).names
+    except (OSError, pa.ArrowException) as error:
+        raise ValueError(f"{path}: not a readable Parquet file ({error})") from error
+    return records_in(path, CollectiveRecord) if "collective" in columns else records_in(path, RunRecord)
+
+
 def _as_tuples(value: Any) -> Any:
     return tuple(_as_tuples(item) for item in value) if isinstance(value, list) else value
 

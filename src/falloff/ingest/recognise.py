@@ -37,9 +37,12 @@ def read_any(path: Path, hardware: Path = published.HARDWARE) -> tuple[list[RunR
     """
     if path.is_dir():
         return _read_directory(path, hardware)
-    kind = recognise(_head(path), path)
+    head, is_compressed = _head(path)
+    kind = recognise(head, path)
+    if is_compressed:
+        raise ValueError(f"{path}: is a {kind} log and compressed; unpack it first (gunzip)")
     if kind == "native":
-        return *read_native_log(path, read_all_hardware(hardware)), kind
+        return *read_native_log(path, read_all_hardware(hardware), anywhere=True), kind
     if kind == "torchtitan":
         return [torchtitan_record(path, read_all_hardware(hardware))], [], kind
     return [], collective_records(path), kind
@@ -67,24 +70,26 @@ def _read_directory(path: Path, hardware: Path) -> tuple[list[RunRecord], list[C
     if (path / SOURCE_NAME).is_file():
         return *read_folder(path, hardware), "external"
     if (path / rawlog.SEALED_NAME).is_file():
-        return *read_native_log(path / rawlog.SEALED_NAME, read_all_hardware(hardware)), "native"
+        return *read_native_log(path / rawlog.SEALED_NAME, read_all_hardware(hardware), anywhere=True), "native"
     if (path / rawlog.OPEN_NAME).is_file():
         raise ValueError(f"{path}: its run has not ended yet, the log is {rawlog.OPEN_NAME}; it is sealed at the end")
     raise ValueError(f"{path}: a directory without {SOURCE_NAME} and {rawlog.SEALED_NAME}; known are {KNOWN}")
 
 
-def _head(path: Path) -> str:
+def _head(path: Path) -> tuple[str, bool]:
+    """Return the first part of a file as text, and whether it had to be unpacked for that."""
     try:
         with path.open("rb") as stream:
             head = stream.read(_HEAD_BYTES)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    if head.startswith(GZIP_MAGIC):
+    is_compressed = head.startswith(GZIP_MAGIC)
+    if is_compressed:
         try:
             head = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, _HEAD_BYTES)
         except zlib.error as error:
             raise ValueError(f"{path}: is compressed and cannot be unpacked ({error})") from error
-    return head.decode("utf-8", errors="replace")
+    return head.decode("utf-8", errors="replace"), is_compressed
 
 
 def _is_event(line: str) -> bool:
