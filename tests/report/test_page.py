@@ -50,7 +50,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     about = {
         "title": "What the next node adds",
         "finding": "The next node adds 12 % < 50 %.",
-        "reading": "Tokens & seconds <fixed batch>.",
+        "reading": "Tokens & seconds <fixed batch>. Limits: one launch.",
         "missing": "Not shown: 80B.",
         "alt": 'A line below the "ideal" one.',
         "counts": {"measured": 1, "imported": 1, "published": 2, "predicted": 0},
@@ -164,7 +164,11 @@ def test_figures_stand_in_the_order_of_the_story(root: Path) -> None:
 
 def test_the_finding_comes_before_the_figure_and_what_is_missing_only_below_it(root: Path) -> None:
     text = render()
-    assert text.index("The next node adds 12 % &lt; 50 %.") < text.index("<img") < text.index("How to read it")
+    assert (
+        text.index("The next node adds 12\N{NO-BREAK SPACE}% &lt; 50\N{NO-BREAK SPACE}%.")
+        < text.index("<img")
+        < text.index("How to read it")
+    )
     assert "Not shown: 80B." not in text
 
 
@@ -189,7 +193,8 @@ def test_an_image_has_its_alternative_and_its_size(root: Path) -> None:
 
 def test_text_of_a_figure_is_escaped_and_its_counts_are_said_once(root: Path) -> None:
     text = render()
-    assert "Tokens &amp; seconds &lt;fixed batch&gt;." in text
+    assert "Tokens &amp; seconds &lt;fixed batch&gt;.</p>" in text
+    assert '<p><span class="label">Limits</span> one launch.</p>' in text
     assert text.count("2 published") == 2  # in the head and below the figure
 
 

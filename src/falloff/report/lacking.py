@@ -90,7 +90,8 @@ def _reason_html(reason: str, rows: pd.DataFrame, most_names: int) -> str:
     count = f' <span class="number">({total:,})</span>' if total > 1 else ""
     if len(grid) > 3 and all(grid):
         return f"{_e(reason)}{count}{_grid_html([match.groupdict() for match in grid if match])}"
-    return f"{_e(_names(rows['cell'], most_names))}: {_e(reason)}{count}"
+    names = _e(_names(rows["cell"], most_names))
+    return f"{names}: {_e(reason)}{count}" if len(rows) == 1 else f"{_e(reason)}{count}: {names}"
 
 
 def _grid_html(cells: Sequence[Mapping[str, str]]) -> str:

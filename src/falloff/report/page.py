@@ -7,6 +7,7 @@ same bytes: no dates.
 import html
 import json
 import os
+import re
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -226,7 +227,7 @@ def _section(entry: Entry, page: Path) -> str:
     name = _e(entry.name)
     return f"""<section id="{name}" aria-labelledby="{name}-title">
 <h2 id="{name}-title">{_e(entry.title)}</h2>
-<p class="finding">{_e(entry.finding)}</p>
+<p class="finding">{_prose(entry.finding)}</p>
 <figure>
 <div class="card{" wide" if width > _WIDE_PX else ""}" tabindex="0" role="group" aria-label="{_e(entry.title)}">
 <a href="{name}.pdf" title="open the PDF">
@@ -234,13 +235,24 @@ def _section(entry: Entry, page: Path) -> str:
 </a>
 </div>
 <p class="hint">Swipe the figure sideways; tap it for the PDF.</p>
-<figcaption><span class="label">How to read it</span> {_e(entry.reading)}</figcaption>
+<figcaption>{_reading_html(entry.reading)}</figcaption>
 </figure>
 <p class="kinds"><span class="label">Evidence</span> {_evidence_words(entry.counts)}</p>
 <p class="links"><span class="label">Files</span> {_links(entry, page)}</p>
 {_sources_html(entry, page)}
 {lacking_html(entry.coverage)}
 </section>"""
+
+
+def _reading_html(reading: str) -> str:
+    """Return how to read a figure and its limits, which begin with that word, as two paragraphs."""
+    parts = zip(("How to read it", "Limits"), reading.split("Limits: ", 1), strict=False)
+    return "\n".join(f'<p><span class="label">{label}</span> {_prose(text.strip())}</p>' for label, text in parts)
+
+
+def _prose(text: str) -> str:
+    """Return a sentence as HTML in which no line ends between a number and its percent sign."""
+    return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", _e(text))
 
 
 def _evidence_words(counts: Mapping[str, int]) -> str:

@@ -78,7 +78,7 @@ figure { margin: 0; }
   border-radius: 6px; padding: .75rem; overflow-x: auto; }
 .card img { display: block; max-width: 100%; height: auto; }
 .hint { display: none; margin: .4rem 0 0; color: var(--soft); font-size: .9rem; }
-figcaption { margin-top: .9rem; font-size: .95rem; }
+figcaption p { margin: .9rem 0 0; font-size: .95rem; }
 .kinds, .links { margin: .8rem 0 0; }
 .kind, .links a { margin-right: 1rem; white-space: nowrap; }
 p.sources { margin: .8rem 0 0; }
