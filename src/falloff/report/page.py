@@ -294,7 +294,7 @@ def _source_words(source: Source, page: Path) -> str:
     )
     parts = [f"{_e(source.name)}: {_count(source.num_records, 'record')} {_e(source.provenance)}"]
     # no link: the page leads nowhere that is not in the repository
-    parts += [_e(source.address.replace("https://", ""))] if source.address else []
+    parts += [_e(source.address.replace("https://", "").removeprefix("none; "))] if source.address else []
     parts += [f"licence: {_e(source.licence)}"] if source.licence else []
     return "; ".join([*parts, *([links] if links else [])])
 
