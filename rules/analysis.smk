@@ -18,7 +18,7 @@ rule tabulate_this_machine:
         "../environment.yml"
     shell:
         "python workflow_scripts/tabulate_this_machine.py --runs {input.runs:q} --collectives {input.collectives:q} "
-        "--study {input.study:q} --table {output.table:q} --coverage {output.coverage:q} > {log:q} 2>&1"
+        "--study {input.study:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
 rule tabulate_h200:
@@ -35,7 +35,7 @@ rule tabulate_h200:
         "../environment.yml"
     shell:
         "python workflow_scripts/tabulate_h200.py --runs {input.runs:q} "
-        "--table {output.table:q} --coverage {output.coverage:q} > {log:q} 2>&1"
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
 rule tabulate_strong_scaling:
@@ -52,7 +52,7 @@ rule tabulate_strong_scaling:
         "../environment.yml"
     shell:
         "python workflow_scripts/tabulate_strong_scaling.py --runs {input.runs:q} "
-        "--table {output.table:q} --coverage {output.coverage:q} > {log:q} 2>&1"
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
 rule tabulate_collectives:
@@ -74,7 +74,7 @@ rule tabulate_collectives:
         "../environment.yml"
     shell:
         "python workflow_scripts/tabulate_collectives.py --collectives {input.collectives:q} "
-        "--table {output.table:q} --coverage {output.coverage:q} > {log:q} 2>&1"
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
 rule tabulate_comparability:
@@ -91,4 +91,4 @@ rule tabulate_comparability:
         "../environment.yml"
     shell:
         "python workflow_scripts/tabulate_comparability.py --runs {input.runs:q} "
-        "--table {output.table:q} --coverage {output.coverage:q} > {log:q} 2>&1"
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"

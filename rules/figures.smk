@@ -75,7 +75,7 @@ rule render_page:
     input:
         about=expand("figures/{name}.json", name=FIGURES),
         coverage=expand("results/tables/{name}.coverage.parquet", name=FIGURES),
-        sources=sorted(str(path) for path in EXTERNAL.glob("*/source.yaml")),
+        sources=sorted(str(path) for path in EXTERNAL.glob("*/source*.yaml")),
         code=code_of("workflow_scripts/render_page.py"),
     output:
         "figures/index.html",
@@ -87,4 +87,4 @@ rule render_page:
         sources=str(EXTERNAL),
     shell:
         "python workflow_scripts/render_page.py --figures-json {input.about:q} --coverage {input.coverage:q} "
-        "--sources {params.sources:q} --output {output:q} > {log:q} 2>&1"
+        "--sources {params.sources:q} --output {output:q} 2>&1 | tee {log:q}"

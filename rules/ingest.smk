@@ -50,7 +50,7 @@ rule ingest_run:
         "../environment.yml"
     shell:
         "python workflow_scripts/ingest_run.py --log {input.log:q} "
-        "--runs {output.runs:q} --collectives {output.collectives:q} > {log:q} 2>&1"
+        "--runs {output.runs:q} --collectives {output.collectives:q} 2>&1 | tee {log:q}"
 
 
 rule ingest_external:
@@ -72,4 +72,4 @@ rule ingest_external:
         folder=lambda wildcards: str(EXTERNAL / wildcards.folder),
     shell:
         "python workflow_scripts/ingest_external.py --folder {params.folder:q} "
-        "--runs {output.runs:q} --collectives {output.collectives:q} > {log:q} 2>&1"
+        "--runs {output.runs:q} --collectives {output.collectives:q} 2>&1 | tee {log:q}"

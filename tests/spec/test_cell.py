@@ -75,6 +75,12 @@ def test_negative_profiled_steps_are_a_mistake() -> None:
         make_cell(profiled_steps=-1)
 
 
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_column_holds_is_an_error(seed: int) -> None:
+    with pytest.raises(ValueError, match="seed must"):
+        make_cell(seed=seed)
+
+
 @pytest.mark.parametrize("cell", [make_cell({"dp_shard": 2}), make_cell({"tp": 4}, seed=7, recompute="full")])
 def test_a_training_cell_comes_back_from_json(cell: TrainCell) -> None:
     assert cell_from_json(json.loads(json.dumps(cell_to_json(cell))), "log") == cell

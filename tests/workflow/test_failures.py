@@ -14,7 +14,9 @@ from falloff.rawlog import read_events
 
 from .workspace import TINY_NETWORK, Workspace
 
-# A learning rate that ends in NaN, a network whose embedding alone is 8 GiB, and a seed that torch does not take.
+HEAD_LOG = "head.log"
+
+# A learning rate that ends in NaN, a network whose embedding alone is 8 GiB, and one that meets a planted bug.
 FAILING_GRIDS = """\
   - fixed: {layout: {dp_shard: 1}}
     grid:
@@ -24,8 +26,12 @@ FAILING_GRIDS = """\
       network: [wide]
   - fixed: {layout: {dp_shard: 1}}
     grid:
-      seed: [1180591620717411303424]
+      recompute: [full]
 """
+PLANTED_BUG = """
+    if cell.recompute == "full":
+        raise RuntimeError("planted")
+    parallel = parallelize("""
 
 
 def outcomes(workspace: Workspace) -> list[str]:
@@ -40,12 +46,13 @@ def failures_in_coverage(workspace: Workspace) -> list[str]:
 def test_failing_cells_stop_nobody_and_show_in_coverage_with_their_logs_kept(unmeasured: Workspace) -> None:
     study = unmeasured.folder / "config/studies/laptop.yaml"
     text = study.read_text().replace("timeout_s: 120", "timeout_s: 120, process_memory_bytes: 6000000000")
-    study.write_text(text.replace("collectives:", FAILING_GRIDS + "collectives:"))
+    study.write_text(text.replace("\ncollectives:", "\n" + FAILING_GRIDS + "collectives:", 1))
     wide = TINY_NETWORK.replace("name: tiny", "name: wide").replace("vocab: 128", "vocab: 67108864")
     (unmeasured.folder / "config/models/wide.yaml").write_text(wide)
+    unmeasured.edit("src/falloff/bench/train.py", "\n    parallel = parallelize(", PLANTED_BUG)
     head = start(unmeasured, "figures/this_machine.pdf")
     kill_a_rank(wait_for_open_log(unmeasured, head, "dp_shard2"))
-    assert head.wait(timeout=300) == 0
+    assert head.wait(timeout=300) == 0, complaints(unmeasured)
     assert outcomes(unmeasured) == ["crash", "killed", "ok", "ok", "oom", "unstable"]
     assert [reason.partition(":")[0].split()[0] for reason in failures_in_coverage(unmeasured)] == [
         "crash",
@@ -56,12 +63,13 @@ def test_failing_cells_stop_nobody_and_show_in_coverage_with_their_logs_kept(unm
 
 
 def test_a_cell_past_its_time_shows_as_timeout(unmeasured: Workspace) -> None:
-    unmeasured.edit("config/studies/laptop.yaml", "timeout_s: 120", "timeout_s: 0.5")
+    endless = "  - {grid: {layout: [{dp_shard: 1}]}, fixed: {measured_steps: 1000000}}\n"
+    unmeasured.edit("config/studies/laptop.yaml", "timeout_s: 120", "timeout_s: 30")
+    unmeasured.edit("config/studies/laptop.yaml", "\ncollectives:", f"\n{endless}collectives:")
     unmeasured.snakemake("figures/this_machine.pdf")
-    assert outcomes(unmeasured) == ["timeout"] * 3
-    reasons = failures_in_coverage(unmeasured)
-    assert len(reasons) == 3
-    assert all("timeout" in reason for reason in reasons)
+    assert outcomes(unmeasured) == ["ok", "ok", "ok", "timeout"]
+    (reason,) = failures_in_coverage(unmeasured)
+    assert reason.startswith("timeout: not done after 30 s")
 
 
 def test_a_failing_notebook_is_named_with_its_cell_and_leaves_no_figure(workspace: Workspace) -> None:
@@ -105,14 +113,21 @@ def test_a_second_head_beside_a_living_one_is_refused_with_a_sentence(unmeasured
 
 
 def start(workspace: Workspace, target: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        workspace.command(target),
-        cwd=workspace.folder,
-        env=workspace.environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    with (workspace.folder / HEAD_LOG).open("wb") as log:
+        return subprocess.Popen(
+            workspace.command(target),
+            cwd=workspace.folder,
+            env=workspace.environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def complaints(workspace: Workspace) -> str:
+    """Return the lines of the head's log that complain, or its end where none does."""
+    said = (workspace.folder / HEAD_LOG).read_text()
+    return "\n".join(line for line in said.splitlines() if "error" in line.lower()) or said[-2000:]
 
 
 def run_id_of(open_log: Path) -> str:
@@ -126,7 +141,7 @@ def wait_for_open_log(workspace: Workspace, head: "subprocess.Popen[bytes]", cel
         for path in workspace.folder.glob(f"data/raw/laptop/*{cell}*/*/events.open.jsonl"):
             if path.read_text().count("\n") >= 1:
                 return path
-        assert head.poll() is None, "the head ended before it measured anything"
+        assert head.poll() is None, complaints(workspace)
         time.sleep(0.05)
     raise AssertionError("no measurement began")
 

@@ -8,6 +8,8 @@ from falloff.spec.layout import Layout
 from falloff.spec.network import Network
 from falloff.spec.reading import ImpossibleLayoutError, build, require_positive
 
+MAX_SEED = 2**63 - 1  # what both torch's generator and a record's column hold
+
 Dtype = Literal["float32", "bfloat16"]
 Collective = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
@@ -50,6 +52,8 @@ class TrainCell:
         for name in ("profiled_steps", "seed"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must not be negative, found {getattr(self, name)}")
+        if self.seed > MAX_SEED:
+            raise ValueError(f"seed must be at most {MAX_SEED}, found {self.seed}")
         reasons = _why_it_cannot_run(self)
         if reasons:
             raise ImpossibleLayoutError("; ".join(reasons))
