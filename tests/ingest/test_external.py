@@ -117,6 +117,19 @@ def test_a_dtype_that_nobody_states_is_torchtitans_default_and_said(copy: Path) 
     assert "TorchTitan's default" in compiled.note
 
 
+def test_a_float8_run_has_no_mfu_over_any_one_peak(copy: Path) -> None:
+    log = copy / "compile_bs2.log"
+    text = log.read_text()
+    start = text.index("[titan]")
+    log.write_text(text[:start] + "[titan] 2026-11-30 02:37:00,000 - root - INFO - Float8 training active\n" + text)
+    with pytest.raises(ValueError, match="param_dtype is 'bfloat16'; the log says 'float8 in linear layers'"):
+        read_folder(copy)
+    restate(copy, "      param_dtype: bfloat16\n", "")
+    compiled = read_folder(copy)[0][0]
+    assert compiled.param_dtype == "float8 in linear layers"
+    assert compiled.flags == ("Float8 in linear layers alone: no one peak belongs to it",)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -294,3 +294,18 @@ def test_older_spellings_of_shape_and_mesh_are_read(write: WriteLines) -> None:
     ).facts
     assert (facts["dp_shard"], facts["tp"], facts["num_gpus"]) == (4, 2, 8)
     assert (facts["network"], facts["ffn"], facts["kv_heads"]) == ("llama3-8b", 14336, 8)
+
+
+@pytest.mark.parametrize(
+    ("line", "dtype"),
+    [
+        ("Float8 tensorwise scaled training active", "float8 in linear layers"),
+        ("Swapped to Float8Linear layers with enable_fsdp_float8_all_gather=True", "float8 in linear layers"),
+        ("Failed to swap to Float8Linear because float8 is only supported on SM89 or later", None),
+        ("Compiling each TransformerBlock with torch.compile", None),
+    ],
+)
+def test_float8_in_a_log_is_a_dtype_without_a_peak(write: WriteLines, line: str, dtype: str | None) -> None:
+    facts = read_torchtitan_log(write(PREFIX.format(minute=0) + line, step_line(10))).facts
+    assert facts.get("param_dtype") == dtype
+    assert ("flags" in facts) == (dtype is not None)
