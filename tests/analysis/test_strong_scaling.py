@@ -18,7 +18,7 @@ from falloff.analysis.strong_scaling import (
     lead,
     tabulate,
 )
-from falloff.ingest.published import BATCH_MISMATCH
+from falloff.ingest.training_cells import BATCH_MISMATCH
 from falloff.records import RunRecord
 from falloff.spec.hardware import read_all_hardware
 

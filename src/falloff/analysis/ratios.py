@@ -15,6 +15,7 @@ from falloff.analysis.comparability import Comparison, compare_records, stated
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
 from falloff.ingest.published import INFERRED
+from falloff.ingest.torchtitan_facts import FLOAT8_LINEAR
 
 FIGURE = "comparability"
 FRAMEWORK = "torchtitan"
@@ -48,7 +49,7 @@ def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 def series_name(cell: Row) -> str:
     """Return what a run uses: 'FSDP', 'FSDP + compile', 'FSDP + compile + Float8'."""
     compiled = bool(stated(cell["compile"]))
-    return " + ".join(("FSDP", *(("compile",) * compiled), *(("Float8",) * (cell["param_dtype"] == "float8"))))
+    return " + ".join(("FSDP", *(("compile",) * compiled), *(("Float8",) * (cell["param_dtype"] == FLOAT8_LINEAR))))
 
 
 def _is_of_the_figure(row: Row) -> bool:

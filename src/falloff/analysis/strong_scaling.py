@@ -11,7 +11,8 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, flops_per_token, mfu, number, tokens_per_gpu_s, tokens_per_s
-from falloff.ingest.published import BATCH_MISMATCH, UNVERIFIED
+from falloff.ingest.published import UNVERIFIED
+from falloff.ingest.training_cells import BATCH_MISMATCH
 from falloff.spec.hardware import Hardware
 
 FIGURE = "strong_scaling"

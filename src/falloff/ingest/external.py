@@ -5,12 +5,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from falloff.ingest import published
+from falloff.ingest.allreduce_readoff import read_allreduce_readoff
 from falloff.ingest.exposure import exposure_fields
 from falloff.ingest.power import measure_power, no_power, read_nvidia_smi
+from falloff.ingest.published import HARDWARE
+from falloff.ingest.published_collectives import read_collectives
 from falloff.ingest.torch_collectives import read_torch_collectives
 from falloff.ingest.torchtitan import measured_windows, run_fields
 from falloff.ingest.torchtitan_log import DEFAULT_PARAM_DTYPE, TorchTitanLog, read_torchtitan_log
+from falloff.ingest.torchtitan_tables import read_torchtitan_tables
+from falloff.ingest.training_cells import read_training_cells
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
 from falloff.spec.source import (
@@ -26,14 +30,14 @@ from falloff.spec.source import (
 Records = tuple[list[RunRecord], list[CollectiveRecord]]
 
 _TABLE_READERS: Mapping[TableFormat, Callable[[Path, Path], Records]] = {
-    "falloff-training-cells": lambda path, hardware: (published.read_training_cells(path, hardware), []),
-    "torchtitan-tables": lambda path, hardware: (published.read_torchtitan_tables(path, hardware), []),
-    "falloff-collectives": lambda path, hardware: ([], published.read_collectives(path, hardware)),
-    "nccl-allreduce-readoff": lambda path, hardware: ([], published.read_allreduce_readoff(path, hardware)),
+    "falloff-training-cells": lambda path, hardware: (read_training_cells(path, hardware), []),
+    "torchtitan-tables": lambda path, hardware: (read_torchtitan_tables(path, hardware), []),
+    "falloff-collectives": lambda path, hardware: ([], read_collectives(path, hardware)),
+    "nccl-allreduce-readoff": lambda path, hardware: ([], read_allreduce_readoff(path, hardware)),
 }
 
 
-def read_folder(folder: Path, hardware: Path = published.HARDWARE) -> Records:
+def read_folder(folder: Path, hardware: Path = HARDWARE) -> Records:
     """Return the records of a folder's files. `hardware` is the folder in which GPU names are looked up.
 
     ValueError, one sentence, for what source.yaml or a file has wrong, a GPU stated that is unknown, and a fact
