@@ -1,13 +1,10 @@
-import math
 from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, bus_factor
+from falloff.analysis.bandwidth import bus_bandwidth_bytes_s
 from falloff.analysis.collectives import NOT_DRAWN, READ_OFF_INTERVAL, UNNAMED_BANDWIDTH, tabulate
 from falloff.records import CollectiveRecord
 
@@ -18,15 +15,6 @@ ALL = "published-collectives nccl-allreduce-readoff torchtitan-h200x2"
 @pytest.fixture(scope="module")
 def tables(records_of: Callable[[str, Any], pd.DataFrame]) -> Tables:
     return tabulate(records_of(ALL, CollectiveRecord))
-
-
-@given(st.integers(min_value=2, max_value=4096))
-def test_an_allreduce_moves_what_a_reducescatter_and_an_allgather_move(ranks: int) -> None:
-    assert bus_factor("all_reduce", ranks) == pytest.approx(
-        bus_factor("reduce_scatter", ranks) + bus_factor("all_gather", ranks)
-    )
-    assert bus_factor("send_recv", ranks) == 1.0
-    assert math.isnan(bus_factor("broadcast", ranks))
 
 
 def test_bandwidth_from_time_agrees_with_the_one_that_the_sweep_prints(

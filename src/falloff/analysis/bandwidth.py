@@ -5,9 +5,7 @@ import math
 import numpy as np
 
 from falloff.analysis.efficiency import Row, number
-
-# github.com/NVIDIA/nccl-tests doc/PERFORMANCE.md: bytes that cross a rank's link over the message's size
-_RING_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
+from falloff.ingest.torch_collectives import bus_factor
 
 
 def times_s(row: Row) -> tuple[float, ...]:
@@ -40,13 +38,6 @@ def bus_bandwidth_range_bytes_s(row: Row) -> tuple[float, float]:
     if len(times) < 2:
         return math.nan, math.nan
     return _bus_bandwidth(row, max(times)), _bus_bandwidth(row, min(times))
-
-
-def bus_factor(collective: str, ranks: float) -> float:
-    """Return 2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AllToAll, 1 for SendRecv, else NaN."""
-    if collective == "send_recv":
-        return 1.0
-    return _RING_FACTORS.get(collective, math.nan) * (ranks - 1) / ranks
 
 
 def _bus_bandwidth(row: Row, time_s: float) -> float:

@@ -4,6 +4,7 @@ Bytes are nccl-tests' size: the output of all_gather, the input of the others. O
 rates, NVML's answers) are no collectives and are passed over.
 """
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from falloff.units import GIGA, MICRO
 
 _NAMES = ("all_reduce", "all_gather", "reduce_scatter")
 _LINE = re.compile(rf"COLL ({'|'.join(_NAMES)}) (\d+) (\d+\.\d+) (\d+\.\d+)\s*")
+# github.com/NVIDIA/nccl-tests doc/PERFORMANCE.md: bytes that cross a rank's link over the message's size
+_RING_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 # The bus bandwidth is printed to 0.1 GB/s, the time to 0.1 us of 36 us at least.
 _ROUNDING_BYTES_S = 0.05 * GIGA
 _TOLERANCE = 0.01
@@ -42,9 +45,14 @@ def is_collectives_file(text: str) -> bool:
     return any(_LINE.fullmatch(line) for line in text.splitlines())
 
 
-def bus_factor(collective: str, num_ranks: int) -> float:
-    """Return bus over algorithm bandwidth as nccl-tests defines it (its doc/PERFORMANCE.md)."""
-    return (2 if collective == "all_reduce" else 1) * (num_ranks - 1) / num_ranks
+def bus_factor(collective: str, num_ranks: float) -> float:
+    """Return bus over algorithm bandwidth as nccl-tests defines it.
+
+    2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AllToAll, 1 for SendRecv, else NaN.
+    """
+    if collective == "send_recv":
+        return 1.0
+    return _RING_FACTORS.get(collective, math.nan) * (num_ranks - 1) / num_ranks
 
 
 def read_torch_collectives(path: Path, num_ranks: int | None = None) -> CollectiveTimes:
@@ -85,7 +93,7 @@ def _infer_num_ranks(times: Sequence[CollectiveTime], path: Path) -> int:
     """Return the number of ranks whose bus factor the largest message shows."""
     largest = max(times, key=lambda time: time.message_bytes)
     factor = largest.busbw_bytes_s * largest.time_s / largest.message_bytes
-    share = factor / (2 if largest.collective == "all_reduce" else 1)  # (n - 1) / n
+    share = factor / _RING_FACTORS[largest.collective]  # (n - 1) / n
     ranks = 1 / (1 - share) if share < 1 else 0.0
     if round(ranks) < 2 or abs(ranks - round(ranks)) > 0.1:
         raise ValueError(f"{path}: its bandwidths do not tell the number of ranks; state num_ranks")
