@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.analysis.uncertainty import pooled_interval, run_interval, t_quantile
+from falloff.analysis.uncertainty import run_interval, t_quantile
 
 # Two-sided 95 % quantiles of Student's distribution as printed in tables (Fisher and Yates, table III).
 PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042, 120: 1.980}
@@ -55,18 +55,6 @@ def test_the_interval_scales_with_the_unit(values: list[float], factor: float) -
     assert once.high is not None
     assert scaled.high is not None
     assert scaled.high / scaled.center == pytest.approx(once.high / once.center, rel=1e-6)
-
-
-def test_one_run_may_borrow_the_spread_of_comparable_cells_and_says_so() -> None:
-    interval = pooled_interval([100.0], [[90.0, 100.0, 110.0], [50.0]])
-    assert interval.kind == "95 % t interval of the log, spread pooled from 1 repeated cells"
-    assert interval.center == 100.0
-    assert interval.low is not None
-    assert interval.low < 100.0
-
-
-def test_without_repeats_there_is_nothing_to_borrow() -> None:
-    assert pooled_interval([100.0], [[90.0], [50.0]]).kind is None
 
 
 @pytest.mark.parametrize("values", [[], [0.0, 1.0, 2.0], [1.0, math.nan, 2.0], [-1.0]])

@@ -4,7 +4,7 @@ Steps of one launch share its placement, clocks and neighbours, so they never ma
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95
@@ -37,24 +37,6 @@ def run_interval(values: Sequence[float]) -> Interval:
     half = t_quantile(n - 1) * math.sqrt(_sum_of_squares(logs) / (n - 1) / n)
     kind = f"95 % t interval of the log, {n} runs"
     return Interval(center=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), n=n, kind=kind)
-
-
-def pooled_interval(values: Sequence[float], comparable: Iterable[Sequence[float]]) -> Interval:
-    """Return the interval of a cell with too few runs, its spread pooled from the repeats of comparable cells.
-
-    The pooled variance of the logarithms has sum(n_i - 1) degrees of freedom. Where no comparable cell was
-    repeated there is no interval. ValueError as run_interval.
-    """
-    groups = [logs for logs in map(_logs, comparable) if len(logs) > 1]
-    freedom = sum(len(logs) - 1 for logs in groups)
-    alone = run_interval(values)
-    if alone.kind is not None or not freedom:
-        return alone
-    spread = math.sqrt(sum(map(_sum_of_squares, groups)) / freedom)
-    half = t_quantile(freedom) * spread / math.sqrt(alone.n)
-    kind = f"95 % t interval of the log, spread pooled from {len(groups)} repeated cells"
-    factor = math.exp(half)
-    return Interval(center=alone.center, low=alone.center / factor, high=alone.center * factor, n=alone.n, kind=kind)
 
 
 def t_quantile(freedom: int, level: float = LEVEL) -> float:
