@@ -21,6 +21,7 @@ SEALED_NAME = "events.jsonl"
 # an orphan between the reading of the Snakefile and that job would be lost without it.
 KEPT_NAME = ".sealed"
 POWER_NAME = "power.csv"
+POWER_COLUMNS = ("time_s", "device", "draw_w", "energy_j", "sm_clock_mhz", "temperature_c", "throttle_reasons")
 TRACE_NAME = "trace.rank{rank}.json.gz"
 OUTPUT_NAME = "output.txt"
 

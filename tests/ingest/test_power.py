@@ -4,7 +4,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from falloff.ingest.power import NATIVE_COLUMNS, Samples, measure_power, read_native_power, read_nvidia_smi
+from falloff.ingest.power import Samples, measure_power, read_native_power, read_nvidia_smi
+from falloff.rawlog import POWER_COLUMNS
 
 SAMPLE = Path("data/external/torchtitan-h200x2/power.csv")
 COLUMNS = (
@@ -143,7 +144,7 @@ def test_what_held_the_clocks_down_is_said() -> None:
 
 def test_native_samples_keep_blanks_as_missing(tmp_path: Path) -> None:
     path = tmp_path / "power.csv"
-    path.write_text(",".join(NATIVE_COLUMNS) + "\n2.5,GPU-a,300.5,,1500,40,4\n1.5,GPU-a,,12.25,,,\n")
+    path.write_text(",".join(POWER_COLUMNS) + "\n2.5,GPU-a,300.5,,1500,40,4\n1.5,GPU-a,,12.25,,,\n")
     samples = read_native_power(path)["GPU-a"]
     assert list(samples.time_s) == [1.5, 2.5]
     assert np.isnan(samples.draw_w[0])
@@ -156,8 +157,8 @@ def test_native_samples_keep_blanks_as_missing(tmp_path: Path) -> None:
     [
         ("", "line 1 is ''"),
         ("time,watts\n", "line 1 is 'time,watts'"),
-        (",".join(NATIVE_COLUMNS) + "\n1.5,GPU-a,300\n", "line 2 is not a power sample .3 values for 7 columns"),
-        (",".join(NATIVE_COLUMNS) + "\n1.5,GPU-a,3x0,,,,\n", "line 2 is not a power sample"),
+        (",".join(POWER_COLUMNS) + "\n1.5,GPU-a,300\n", "line 2 is not a power sample .3 values for 7 columns"),
+        (",".join(POWER_COLUMNS) + "\n1.5,GPU-a,3x0,,,,\n", "line 2 is not a power sample"),
     ],
 )
 def test_a_garbled_power_file_is_a_sentence_with_its_line(tmp_path: Path, content: str, words: str) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -49,7 +49,7 @@ class Reading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class PowerSource:
     """Where power is read from: draw says in words what draw_w is, read returns one reading of each meter."""
 
     source: Literal["nvml", "rapl"]
@@ -60,7 +60,7 @@ class Source:
     read: Callable[[], list[Reading]]
 
 
-def find_source(nvml: ModuleType | None, sysfs: Path, *, on_gpus: bool) -> tuple[Source | None, str | None]:
+def find_source(nvml: ModuleType | None, sysfs: Path, *, on_gpus: bool) -> tuple[PowerSource | None, str | None]:
     """Return the power source of what the ranks run on, or None and the reason why there is none.
 
     `nvml` is an initialised pynvml or what answers like it, None where there is no driver; `sysfs` the root under
@@ -80,11 +80,11 @@ def find_source(nvml: ModuleType | None, sysfs: Path, *, on_gpus: bool) -> tuple
     return None, f"{without_gpus}; {reason}"
 
 
-def nvml_source(nvml: ModuleType) -> Source:
+def nvml_source(nvml: ModuleType) -> PowerSource:
     """Return the source that reads every NVIDIA GPU of this node; who takes part says the log, by UUID."""
     handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
     instant = all(_field_w(nvml, handle, nvml.NVML_FI_DEV_POWER_INSTANT) is not None for handle in handles)
-    return Source(
+    return PowerSource(
         source="nvml",
         scope="gpu",
         # nvmlDeviceGetPowerUsage is a mean over the last second on most GPUs since Ampere, which a short step is
@@ -175,10 +175,10 @@ def _counter_uj(zone: Path) -> int:
     return int((zone / "energy_uj").read_text(encoding="utf-8"))
 
 
-def rapl_source(packages: Sequence[Package]) -> Source:
+def rapl_source(packages: Sequence[Package]) -> PowerSource:
     """Return the source that reads these CPU packages."""
     counters = [_Counter(package) for package in packages]
-    return Source(
+    return PowerSource(
         source="rapl",
         scope="package",
         draw="mean since the reading before, from the counter",
@@ -215,7 +215,7 @@ class _Counter:
         )
 
 
-def sample(run_dir: Path, source: Source | None, reason: str | None, ended: threading.Event) -> None:
+def sample(run_dir: Path, source: PowerSource | None, reason: str | None, ended: threading.Event) -> None:
     """Say in the log where power is read from, then write readings to power.csv until `ended`."""
     rawlog.append_event(
         run_dir,
@@ -234,7 +234,7 @@ def sample(run_dir: Path, source: Source | None, reason: str | None, ended: thre
     # Lines as they come, so that a sampler ended by force leaves what it read.
     with (run_dir / rawlog.POWER_NAME).open("w", encoding="utf-8", newline="", buffering=1) as file:
         lines = csv.writer(file, lineterminator="\n")
-        lines.writerow(field.name for field in fields(Reading))
+        lines.writerow(rawlog.POWER_COLUMNS)
         while True:
             lines.writerows(_line(reading) for reading in source.read())
             if ended.wait(PERIOD_S):
@@ -242,8 +242,8 @@ def sample(run_dir: Path, source: Source | None, reason: str | None, ended: thre
 
 
 def _line(reading: Reading) -> list[str]:
-    values = asdict(reading)
-    return ["" if v is None else f"{v:.4f}" if isinstance(v, float) else str(v) for v in values.values()]
+    values = [getattr(reading, name) for name in rawlog.POWER_COLUMNS]
+    return ["" if v is None else f"{v:.4f}" if isinstance(v, float) else str(v) for v in values]
 
 
 def main(arguments: Sequence[str]) -> int:

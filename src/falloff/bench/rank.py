@@ -39,7 +39,6 @@ class Rank:
 
     run_dir: Path
     cell: Cell
-    backend: str
     cpu_name: str
     device: torch.device
     index: int
@@ -99,7 +98,6 @@ def _join(run_dir: Path) -> Rank:
     return Rank(
         run_dir=run_dir,
         cell=cell,
-        backend=started["backend"],
         cpu_name=str(started["nodes"][0]["cpu"]),
         device=device,
         index=dist.get_rank(),

@@ -17,13 +17,13 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import numpy as np
 import numpy.typing as npt
 
+from falloff.rawlog import POWER_COLUMNS
 from falloff.spec.source import PowerReading
 
 Floats = npt.NDArray[np.float64]
 Window = tuple[float, float]  # unix seconds
 
 _SMI_REASONS = "clocks_event_reasons.active"
-NATIVE_COLUMNS = ("time_s", "device", "draw_w", "energy_j", "sm_clock_mhz", "temperature_c", "throttle_reasons")
 # nvml.h, nvmlClocksEventReason*; idle (1) and clocks set by a user (2) are no throttling
 _THROTTLE_BITS = {
     0x04: "software power cap",
@@ -75,10 +75,10 @@ def read_native_power(path: Path) -> dict[str, Samples]:
     with _open(path) as stream:
         lines = csv.reader(stream)
         header = tuple(next(lines, ()))
-        if header != NATIVE_COLUMNS:
-            raise ValueError(f"{path}: line 1 is {','.join(header)!r}; a power file has {','.join(NATIVE_COLUMNS)}")
+        if header != POWER_COLUMNS:
+            raise ValueError(f"{path}: line 1 is {','.join(header)!r}; a power file has {','.join(POWER_COLUMNS)}")
         names = _Names(time="time_s", device="device", draw="draw_w", energy="energy_j", reasons="throttle_reasons")
-        return _collect(lines, path, 2, NATIVE_COLUMNS, names, float)
+        return _collect(lines, path, 2, POWER_COLUMNS, names, float)
 
 
 def read_nvidia_smi(path: Path, columns: Sequence[str], reading: PowerReading, timezone: str) -> dict[str, Samples]:

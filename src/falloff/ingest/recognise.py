@@ -10,7 +10,6 @@ from falloff import rawlog
 from falloff.ingest import published
 from falloff.ingest.external import collective_records, read_folder, torchtitan_record
 from falloff.ingest.native import read_native_log
-from falloff.ingest.power import NATIVE_COLUMNS
 from falloff.ingest.torch_collectives import is_collectives_file
 from falloff.ingest.torchtitan_log import is_torchtitan_log
 from falloff.ingest.trace import GZIP_MAGIC
@@ -55,7 +54,7 @@ def recognise(head: str, path: Path) -> Kind:
     first = head.splitlines()[0]
     if _is_event(first):
         return "native"
-    if first == ",".join(NATIVE_COLUMNS) or _NVIDIA_SMI_LINE.match(head):
+    if first == ",".join(rawlog.POWER_COLUMNS) or _NVIDIA_SMI_LINE.match(head):
         raise ValueError(f"{path}: holds power samples, which are not a log of runs; give the run's log or its folder")
     if '"traceEvents"' in head:
         raise ValueError(f"{path}: is a Kineto trace, which is not a log of runs; give the run's log or its folder")
