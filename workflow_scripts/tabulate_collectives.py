@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from falloff.analysis.collectives import tabulate
-from falloff.outputs import whole_file
+from falloff.analysis.tables import write_tables
 from falloff.records import CollectiveRecord, read_records
 from falloff.script import run
 
@@ -17,10 +17,7 @@ def main() -> None:
     parser.add_argument("--coverage", type=Path, required=True, metavar="OUT")
     arguments = parser.parse_args()
     collectives = read_records(arguments.collectives, CollectiveRecord)
-    table, coverage = tabulate(collectives)
-    for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
-        with whole_file(path) as temporary:
-            frame.to_parquet(temporary, index=False)
+    write_tables(tabulate(collectives), arguments.table, arguments.coverage)
 
 
 if __name__ == "__main__":

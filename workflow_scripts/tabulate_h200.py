@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from falloff.analysis.h200 import tabulate
-from falloff.outputs import whole_file
+from falloff.analysis.tables import write_tables
 from falloff.records import RunRecord, read_records
 from falloff.script import run
 from falloff.spec.hardware import read_all_hardware
@@ -19,10 +19,7 @@ def main() -> None:
     parser.add_argument("--hardware", type=Path, default=Path("config/hardware"), metavar="DIR")
     arguments = parser.parse_args()
     runs = read_records(arguments.runs, RunRecord)
-    table, coverage = tabulate(runs, read_all_hardware(arguments.hardware))
-    for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
-        with whole_file(path) as temporary:
-            frame.to_parquet(temporary, index=False)
+    write_tables(tabulate(runs, read_all_hardware(arguments.hardware)), arguments.table, arguments.coverage)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
 import argparse
 from pathlib import Path
 
+from falloff.analysis.tables import write_tables
 from falloff.analysis.this_machine import tabulate
 from falloff.launch import num_attached_gpus
-from falloff.outputs import whole_file
 from falloff.records import CollectiveRecord, RunRecord, read_records
 from falloff.script import run
 from falloff.spec.study import read_study
@@ -26,10 +26,7 @@ def main() -> None:
     # a study measured on processes refuses nothing for want of GPUs
     on_gpus = "cuda" in {*runs["device"], *collectives["device"]}
     study = read_study(arguments.study, arguments.networks, num_attached_gpus() if on_gpus else 0)
-    table, coverage = tabulate(study, runs, collectives)
-    for path, frame in ((arguments.table, table), (arguments.coverage, coverage)):
-        with whole_file(path) as temporary:
-            frame.to_parquet(temporary, index=False)
+    write_tables(tabulate(study, runs, collectives), arguments.table, arguments.coverage)
 
 
 if __name__ == "__main__":
