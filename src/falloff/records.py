@@ -11,7 +11,7 @@ import typing
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -26,14 +26,10 @@ R = TypeVar("R", bound="RunRecord | CollectiveRecord")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunRecord:
-    """One training run: what ran, where, with which software, and what was read off it.
+class Record:
+    """What every record states: where it is from, what became of the run, and on what it ran."""
 
-    window_tokens over window_s is the throughput: the seconds are the slowest rank's over the whole window. step_s
-    holds the steady steps, each its own slowest rank's seconds (mean over steps_per_sample steps where a log prints
-    windows): ranks trade places, so these add up to more than the window and serve for the spread alone.
-    `reported_*` are the source's own derived numbers, kept beside ours and never mixed in.
-    """
+    positive: ClassVar[tuple[str, ...]] = ()  # fields that are above zero and finite where they are stated
 
     record_id: str
     provenance: Provenance
@@ -45,6 +41,81 @@ class RunRecord:
     cell_id: str | None = None
     repeat: int | None = None
     cell_json: str | None = None  # the whole cell as its log states it
+
+    hardware: str | None = None  # a name in config/hardware; None for a CPU or where it cannot be told
+    gpu_name: str | None = None  # as the log or table calls it
+    device: str | None = None  # cuda, cpu
+    cpu: str | None = None
+    cores: int | None = None  # of one node, those that the run may use
+    nodes: int | None = None
+    interconnect: str | None = None
+    oversubscribed: bool | None = None  # more processes than cores
+
+    commit: str | None = None  # of the program that ran; '+modified' where its files were changed since
+    torch: str | None = None
+    nccl: str | None = None
+    driver: str | None = None
+    backend: str | None = None  # nccl, gloo
+    environment: str | None = None  # NCCL's and torch's own settings as NAME=value; 'none set' where that is known
+    threads_per_process: int | None = None
+
+    licence: str | None = None
+    flags: tuple[str, ...] | None = None
+    note: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("provenance", Provenance), ("outcome", Outcome)):
+            if getattr(self, name) not in typing.get_args(allowed):
+                raise ValueError(
+                    f"record {self.record_id}: {name} is {getattr(self, name)!r}; "
+                    f"allowed: {', '.join(typing.get_args(allowed))}"
+                )
+        for name in self.positive:
+            value = getattr(self, name)
+            for number in value if isinstance(value, tuple) else (value,):
+                if number is not None and not (math.isfinite(number) and number > 0):
+                    raise ValueError(f"record {self.record_id}: {name} must be above zero and finite, found {number}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunRecord(Record):
+    """One training run: what ran, where, with which software, and what was read off it.
+
+    window_tokens over window_s is the throughput: the seconds are the slowest rank's over the whole window. step_s
+    holds the steady steps, each its own slowest rank's seconds (mean over steps_per_sample steps where a log prints
+    windows): ranks trade places, so these add up to more than the window and serve for the spread alone.
+    `reported_*` are the source's own derived numbers, kept beside ours and never mixed in.
+    """
+
+    # losses may be anything finite, and a trace may have no idle or exposed time at all
+    positive: ClassVar[tuple[str, ...]] = (
+        "params",
+        "active_params",
+        "layers",
+        "hidden",
+        "heads",
+        "seq",
+        "microbatch",
+        "global_batch",
+        "tokens_per_step",
+        "dp",
+        "tp",
+        "pp",
+        "num_gpus",
+        "nodes",
+        "step_s",
+        "window_s",
+        "window_tokens",
+        "cores",
+        "threads_per_process",
+        "memory_bytes",
+        "draw_w",
+        "energy_j",
+        "power_limit_w",
+        "trace_span_s",
+        "reported_tokens_per_gpu_s",
+        "reported_step_s",
+    )
 
     network: str | None = None
     params: float | None = None
@@ -77,38 +148,23 @@ class RunRecord:
 
     framework: str | None = None
     framework_version: str | None = None
-    commit: str | None = None  # of the program that ran; '+modified' where its files were changed since
-    torch: str | None = None
     cuda: str | None = None
-    nccl: str | None = None
-    driver: str | None = None
     python: str | None = None
-    backend: str | None = None  # nccl, gloo
     compile: bool | None = None
     attention: str | None = None
     recompute: str | None = None
     param_dtype: str | None = None
     reduce_dtype: str | None = None
-    threads_per_process: int | None = None
-    environment: str | None = None  # NCCL's and torch's own settings as NAME=value; 'none set' where that is known
     seed: int | None = None
     warmup_steps: int | None = None
 
-    hardware: str | None = None  # a name in config/hardware; None for a CPU or where it cannot be told
-    gpu_name: str | None = None  # as the log or table calls it
-    device: str | None = None  # cuda, cpu
-    cpu: str | None = None
-    cores: int | None = None  # of one node, those that the run may use
     num_gpus: int | None = None  # ranks; processes on a CPU
     gpus_per_node: int | None = None  # that a node has, used or not
-    nodes: int | None = None
-    interconnect: str | None = None
     site: str | None = None
     gpu_uuids: tuple[str, ...] | None = None
     board_part_number: str | None = None
     vbios: str | None = None
     power_limit_w: float | None = None
-    oversubscribed: bool | None = None  # more processes than cores
 
     step_s: tuple[float, ...] | None = None
     steps_per_sample: int | None = None
@@ -134,105 +190,32 @@ class RunRecord:
     reported_tokens_per_gpu_s: float | None = None
     reported_step_s: float | None = None
     reported_mfu: float | None = None
-    reported_hfu: float | None = None
     reported_tflops_per_gpu: float | None = None
     reported_convention: str | None = None
 
     confidence: str | None = None
-    licence: str | None = None
-    flags: tuple[str, ...] | None = None
-    note: str | None = None
-
-    def __post_init__(self) -> None:
-        _check(self, positive=_RUN_POSITIVE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectiveRecord:
+class CollectiveRecord(Record):
     """One collective at one message size in one group. message_bytes is nccl-tests' size.
 
     nccl-tests' size is the input of AllReduce, ReduceScatter, AllToAll and SendRecv, the output of AllGather.
     times_s holds each iteration, the slowest rank's seconds; where a source gives only a bandwidth it is empty.
     """
 
-    record_id: str
-    provenance: Provenance
-    source: str
-    source_ref: str
-    outcome: Outcome
-    outcome_reason: str | None = None
-    study: str | None = None
-    cell_id: str | None = None
-    repeat: int | None = None
-    cell_json: str | None = None
+    positive: ClassVar[tuple[str, ...]] = ("message_bytes", "num_ranks", "times_s", "nodes")
 
     collective: str
     message_bytes: int
     num_ranks: int
-    nodes: int | None = None
     ranks_per_node: int | None = None
     dtype: str | None = None
     algorithm: str | None = None
-    protocol: str | None = None
     times_s: tuple[float, ...] | None = None
     reported_algbw_bytes_s: float | None = None
     reported_busbw_bytes_s: float | None = None
-
-    hardware: str | None = None
-    gpu_name: str | None = None
-    device: str | None = None
-    backend: str | None = None
-    interconnect: str | None = None
-    fabric: str | None = None
-    commit: str | None = None  # as a RunRecord's, and so the next ones
-    nccl: str | None = None
-    torch: str | None = None
-    driver: str | None = None
-    environment: str | None = None
-    cpu: str | None = None
-    cores: int | None = None
-    threads_per_process: int | None = None
     warmup_iterations: int | None = None
-    oversubscribed: bool | None = None
-
-    licence: str | None = None
-    flags: tuple[str, ...] | None = None
-    note: str | None = None
-
-    def __post_init__(self) -> None:
-        _check(self, positive=_COLLECTIVE_POSITIVE)
-
-
-# losses may be anything finite, and a trace may have no idle or exposed time at all
-_RUN_POSITIVE = (
-    "params",
-    "active_params",
-    "layers",
-    "hidden",
-    "heads",
-    "seq",
-    "microbatch",
-    "global_batch",
-    "tokens_per_step",
-    "dp",
-    "tp",
-    "pp",
-    "num_gpus",
-    "nodes",
-    "step_s",
-    "window_s",
-    "window_tokens",
-    "cores",
-    "threads_per_process",
-    "memory_bytes",
-    "draw_w",
-    "energy_j",
-    "power_limit_w",
-    "trace_span_s",
-    "reported_tokens_per_gpu_s",
-    "reported_step_s",
-)
-_COLLECTIVE_POSITIVE = ("message_bytes", "num_ranks", "times_s", "nodes")
 
 
 def write_records(path: Path, records: Sequence[R], kind: type[R]) -> None:
@@ -285,20 +268,6 @@ def _read_table(path: Path, kind: type[Any]) -> pa.Table:
         raise ValueError(
             f"{path}: its columns are not of {kind.__name__}'s types ({error}); ingest it again"
         ) from error
-
-
-def _check(record: "RunRecord | CollectiveRecord", positive: tuple[str, ...]) -> None:
-    where = record.record_id
-    for name, allowed in (("provenance", Provenance), ("outcome", Outcome)):
-        if getattr(record, name) not in typing.get_args(allowed):
-            raise ValueError(
-                f"record {where}: {name} is {getattr(record, name)!r}; allowed: {', '.join(typing.get_args(allowed))}"
-            )
-    for name in positive:
-        value = getattr(record, name)
-        for number in value if isinstance(value, tuple) else (value,):
-            if number is not None and not (math.isfinite(number) and number > 0):
-                raise ValueError(f"record {where}: {name} must be above zero and finite, found {number}")
 
 
 def _schema(kind: type[Any]) -> pa.Schema:
