@@ -1,4 +1,4 @@
-"""What the stages share: the studies that are on, where this is, and the code files under an entry."""
+"""What there is: the studies that are on, their runs and records, what data/external holds, and who is at work."""
 
 from pathlib import Path
 
@@ -7,6 +7,7 @@ from falloff.ownership import hold_checkout
 from falloff.provenance import code_of
 from falloff.spec.reading import build
 from falloff.spec.settings import Settings
+from falloff.spec.source import read_source
 from falloff.spec.study import read_study
 
 NETWORKS = Path("config/models")
@@ -25,6 +26,67 @@ except ValueError as error:
 for study in STUDIES.values():
     for refused in study.refused:
         logger.warning(f"refused: {refused.reason}")
+
+
+def is_measured_here(study):
+    return SETTINGS.site in study.measure_on
+
+
+def is_sealed(run):
+    return (RAW / run / "events.jsonl").is_file()
+
+
+for study in STUDIES.values():
+    if not is_measured_here(study):
+        sites = ", ".join(study.measure_on) or "nowhere"
+        logger.warning(f"study {study.name} is not measured on site {SETTINGS.site!r}; its measure_on: {sites}")
+
+
+# run (its folder under data/raw) -> what the launcher is told
+RUNS_TO_MEASURE = {
+    f"{study.name}/{cell.cell_id}/{repeat}": (study.name, cell, repeat)
+    for study in STUDIES.values()
+    if is_measured_here(study)
+    for cell, repeat in study.runs()
+    if not is_sealed(f"{study.name}/{cell.cell_id}/{repeat}")
+}
+
+
+def cores_of(wildcards):
+    """All cores of this machine, so that nothing runs beside a measurement; elsewhere those that the cell uses."""
+    cell = RUNS_TO_MEASURE[wildcards.run][1].cell
+    return workflow.cores if SETTINGS.site == "local" else cell.num_processes * cell.threads_per_process
+
+
+def logs_of(study_name):
+    """Return the runs of a study that have a log or get one here; logs that no study names are welcome too."""
+    present = {str(path.parent.relative_to(RAW)) for path in (RAW / study_name).glob("*/*/events.jsonl")}
+    planned = {run for run, (study, _, _) in RUNS_TO_MEASURE.items() if study == study_name}
+    return sorted(present | planned)
+
+
+def records_of(study_name, kind):
+    return [f"results/records/{run}.{kind}.parquet" for run in logs_of(study_name)]
+
+
+def contents_of(folder):
+    """Return what a folder of data/external holds: runs, collectives, and the formats of its tables."""
+    try:
+        return read_source(EXTERNAL / folder).contents
+    except ValueError as error:
+        raise WorkflowError(str(error)) from error
+
+
+EXTERNAL_CONTENTS = {path.parent.name: contents_of(path.parent.name) for path in sorted(EXTERNAL.glob("*/source.yaml"))}
+
+
+def external_records(kind, *contents):
+    """Return the record files of every folder of data/external that holds one of the contents."""
+    return [
+        f"results/records/external/{folder}.{kind}.parquet"
+        for folder, held in EXTERNAL_CONTENTS.items()
+        if held & set(contents)
+    ]
 
 
 HELD_LOCKS = []

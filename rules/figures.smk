@@ -84,7 +84,7 @@ rule render_page:
     conda:
         "../environment.yml"
     params:
-        sources=str(EXTERNAL),
+        sources=lambda wildcards, input: str(Path(input.sources[0]).parents[1]),
     shell:
         "python workflow_scripts/render_page.py --figures-json {input.about:q} --coverage {input.coverage:q} "
         "--sources {params.sources:q} --output {output:q} 2>&1 | tee {log:q}"

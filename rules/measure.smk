@@ -3,36 +3,6 @@
 import re
 
 
-def is_measured_here(study):
-    return SETTINGS.site in study.measure_on
-
-
-def is_sealed(run):
-    return (RAW / run / "events.jsonl").is_file()
-
-
-for study in STUDIES.values():
-    if not is_measured_here(study):
-        sites = ", ".join(study.measure_on) or "nowhere"
-        logger.warning(f"study {study.name} is not measured on site {SETTINGS.site!r}; its measure_on: {sites}")
-
-
-# run (its folder under data/raw) -> what the launcher is told
-RUNS_TO_MEASURE = {
-    f"{study.name}/{cell.cell_id}/{repeat}": (study.name, cell, repeat)
-    for study in STUDIES.values()
-    if is_measured_here(study)
-    for cell, repeat in study.runs()
-    if not is_sealed(f"{study.name}/{cell.cell_id}/{repeat}")
-}
-
-
-def cores_of(wildcards):
-    """All cores of this machine, so that nothing runs beside a measurement; elsewhere those that the cell uses."""
-    cell = RUNS_TO_MEASURE[wildcards.run][1].cell
-    return workflow.cores if SETTINGS.site == "local" else cell.num_processes * cell.threads_per_process
-
-
 # No input on purpose: nothing but a missing log may start a measurement.
 rule measure_run:
     output:
