@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,22 @@ def test_a_cut_first_line_leaves_an_empty_log(tmp_path: Path) -> None:
     rawlog.end_cut_line(tmp_path)
     assert (tmp_path / rawlog.OPEN_NAME).read_bytes() == b""
     assert rawlog.read_open_events(tmp_path) == []
+
+
+FULL_DISK = """
+import resource, sys
+from pathlib import Path
+from falloff import rawlog
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+for number in range(100):
+    rawlog.append_event(Path(sys.argv[1]), "step", step=number, rank_step_s=[0.25] * 10)
+"""
+
+
+def test_a_full_disk_is_a_sentence_and_leaves_whole_lines(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FULL_DISK, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().endswith(f"ValueError: {tmp_path / rawlog.OPEN_NAME}: not written, no space left")
+    written = (tmp_path / rawlog.OPEN_NAME).read_text()
+    assert written.endswith("\n")
+    assert [event["step"] for event in rawlog.read_open_events(tmp_path)] == list(range(written.count("\n")))
+    assert 0 < written.count("\n") < 100
