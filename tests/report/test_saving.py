@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from falloff.report import saving, style
+from falloff.report import panels, saving, style
 
 
 def test_no_text_of_a_figure_is_under_six_points(frame, drawn):
@@ -28,6 +28,18 @@ def test_the_same_input_saves_the_same_bytes(tmp_path, frame, save):
         save(tmp_path / name, frame())
     for suffix in ("pdf", "png", "csv", "json"):
         assert (tmp_path / f"one.{suffix}").read_bytes() == (tmp_path / f"two.{suffix}").read_bytes()
+
+
+def test_noise_in_the_last_bits_does_not_move_a_byte_of_the_pdf(tmp_path, frame):
+    for name, noise in (("one", 0.0), ("two", 1e-12)):
+        fig, axes = panels.new_figure(1, 1, width_in=3.4, height_in=2.0)
+        ax = axes.flat[0]
+        steps = np.linspace(1.0, 2.0, 2000)
+        ax.set_yscale("log")
+        ax.scatter(steps, np.exp(steps) * (1 + noise * np.sin(1e4 * steps)))
+        texts = {"title": "t", "finding": "f", "caption": "c", "alt": "a"}
+        saving.save_figure(fig, tmp_path / name, frame(), **texts)
+    assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()
 
 
 def test_a_saved_pdf_has_no_date_and_type_42_fonts(tmp_path, frame, save):

@@ -73,7 +73,7 @@ def test_what_is_built_twice_from_nothing_is_the_same_to_the_byte(workspace: Wor
     shutil.rmtree(workspace.folder / "results")
     workspace.snakemake("figures/")
     assert len(before) == 5 * len(kinds)
-    assert {path.name: path.read_bytes() for path in made} == before
+    assert [path.name for path in made if path.read_bytes() != before[path.name]] == []
 
 
 def test_the_tables_behind_the_reference_copies_are_what_this_tree_builds(workspace: Workspace) -> None:
