@@ -10,7 +10,7 @@ REFERENCE := h200 strong_scaling collectives comparability
 
 figures: $(STAMP)
 	@started=$$(date +%s); \
-	$(BIN)/snakemake figures/ && status=0 || status=$$?; \
+	$(BIN)/snakemake figures/ --quiet rules host && status=0 || status=$$?; \
 	$(BIN)/python workflow_scripts/summarise.py --started-s $$started; \
 	exit $$status
 

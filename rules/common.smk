@@ -1,14 +1,17 @@
 """What there is: the studies that are on, their runs and records, what data/external holds, and who is at work."""
 
+import math
 from pathlib import Path
 
 from falloff.launch import num_attached_gpus
 from falloff.ownership import hold_checkout
 from falloff.provenance import code_of
+from falloff.spec.hardware import read_all_hardware
 from falloff.spec.reading import build
 from falloff.spec.settings import Settings
 from falloff.spec.source import read_source
 from falloff.spec.study import read_study
+from falloff.units import SECONDS_PER_MINUTE
 
 NETWORKS = Path("config/models")
 RAW = Path("data/raw")
@@ -18,14 +21,15 @@ NETWORK_FILES = sorted(str(path) for path in NETWORKS.glob("*.yaml"))
 
 try:
     SETTINGS = build(Settings, config, "config")
-    NUM_GPUS = num_attached_gpus(SETTINGS.device)
+    # elsewhere the head's own GPUs say nothing of the nodes'
+    NUM_GPUS = num_attached_gpus(SETTINGS.device) if SETTINGS.site == "local" else 0
     STUDIES = {name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS) for name in SETTINGS.studies}
+    # read here only so that a mistake in one is said at once and not by the first job that needs it
+    read_all_hardware(Path("config/hardware"))
 except ValueError as error:
     raise WorkflowError(str(error)) from error
 
-for study in STUDIES.values():
-    for refused in study.refused:
-        logger.warning(f"refused: {refused.reason}")
+SITES = {"local", SETTINGS.site, *(path.parent.name for path in Path("profiles").glob("*/config.yaml"))} - {"default"}
 
 
 def is_measured_here(study):
@@ -37,9 +41,13 @@ def is_sealed(run):
 
 
 for study in STUDIES.values():
+    for refused in study.refused:
+        logger.warning(f"refused: {refused.reason}")
     if not is_measured_here(study):
         sites = ", ".join(study.measure_on) or "nowhere"
         logger.warning(f"study {study.name} is not measured on site {SETTINGS.site!r}; its measure_on: {sites}")
+    for site in set(study.measure_on) - SITES:
+        logger.warning(f"study {study.name}: measure_on names {site!r}; known here: {', '.join(sorted(SITES))}")
 
 
 # run (its folder under data/raw) -> what the launcher is told
@@ -52,10 +60,29 @@ RUNS_TO_MEASURE = {
 }
 
 
+def cell_to_measure(wildcards):
+    return RUNS_TO_MEASURE[wildcards.run][1].cell
+
+
+def cores_of_cell(wildcards):
+    cell = cell_to_measure(wildcards)
+    return cell.num_processes * cell.threads_per_process
+
+
 def cores_of(wildcards):
     """All cores of this machine, so that nothing runs beside a measurement; elsewhere those that the cell uses."""
-    cell = RUNS_TO_MEASURE[wildcards.run][1].cell
-    return workflow.cores if SETTINGS.site == "local" else cell.num_processes * cell.threads_per_process
+    return workflow.cores if SETTINGS.site == "local" else cores_of_cell(wildcards)
+
+
+def gpus_of(wildcards):
+    """One GPU a process where the settings insist on GPUs; on this machine the launcher takes what is attached."""
+    return cell_to_measure(wildcards).num_processes if SETTINGS.device == "cuda" else 0
+
+
+def minutes_of(wildcards):
+    """Return the study's time limit with five minutes for Snakemake itself to start and to end."""
+    limit_s = STUDIES[RUNS_TO_MEASURE[wildcards.run][0]].limits.timeout_s
+    return 5 + math.ceil(limit_s / SECONDS_PER_MINUTE)
 
 
 def logs_of(study_name):
@@ -77,7 +104,9 @@ def contents_of(folder):
         raise WorkflowError(str(error)) from error
 
 
-EXTERNAL_CONTENTS = {path.parent.name: contents_of(path.parent.name) for path in sorted(EXTERNAL.glob("*/source.yaml"))}
+EXTERNAL_CONTENTS = {}
+for path in sorted(EXTERNAL.glob("*/source.yaml")):
+    EXTERNAL_CONTENTS[path.parent.name] = contents_of(path.parent.name)
 
 
 def external_records(kind, *contents):

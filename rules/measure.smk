@@ -14,11 +14,16 @@ rule measure_run:
     conda:
         "../environment.yml"
     threads: cores_of
+    resources:
+        cpus_per_task=cores_of_cell,
+        gpu=gpus_of,
+        runtime=minutes_of,
     params:
         study=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][0],
         cell=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][1].cell_id,
         repeat=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][2],
         device=SETTINGS.device,
     shell:
+        "trap 'tail -n 1 {log:q}' EXIT; "
         "python workflow_scripts/measure_run.py --study {params.study:q} --cell {params.cell:q} "
         "--repeat {params.repeat} --device {params.device:q} --output {output:q} > {log:q} 2>&1"

@@ -68,3 +68,11 @@ def test_the_slurm_profile_resolves_and_measures_no_local_study(unmeasured: Work
     planned = {job.rule for job in jobs_in(unmeasured.snakemake("-n", "--profile", "slurm", "figures/"))}
     assert "plot_figure" in planned
     assert "measure_run" not in planned
+
+
+def test_a_job_for_slurm_asks_for_what_its_cell_needs(unmeasured: Workspace) -> None:
+    unmeasured.edit("config/studies/laptop.yaml", "measure_on: [local]", "measure_on: [slurm]")
+    unmeasured.edit("config/studies/laptop.yaml", "{dp_shard: 2}]", "{dp_shard: 4}]")
+    said = unmeasured.snakemake("-n", "--profile", "slurm", "figures/")
+    (block,) = [block for block in said.split("\n\n") if "rule measure_run" in block and "tiny-dp_shard4" in block]
+    assert "cpus_per_task=4, gpu=4, runtime=7" in block

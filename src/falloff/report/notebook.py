@@ -29,7 +29,13 @@ def _failure(notebook: Path, copy: Path, parameters: Mapping[str, str]) -> str |
     """Run the notebook; return which cell failed and how, None where all went well."""
     try:
         papermill.execute_notebook(
-            str(notebook), str(copy), parameters=dict(parameters), kernel_name="python3", progress_bar=False
+            str(notebook),
+            str(copy),
+            parameters=dict(parameters),
+            kernel_name="python3",
+            progress_bar=False,
+            # the kernel calls its being shut down an error
+            extra_arguments=["--IPKernelApp.log_level=50"],
         )
     except PapermillExecutionError as error:
         # the value may carry terminal colours and many lines; the executed notebook keeps all of it
