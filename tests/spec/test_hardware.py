@@ -2,12 +2,13 @@
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from falloff.spec.hardware import find_hardware, read_all_hardware
+from falloff.spec.cell import Dtype
+from falloff.spec.hardware import PEAK_DTYPES, find_hardware, read_all_hardware
 
 CONFIG = Path(__file__).parents[2] / "config" / "hardware"
 
@@ -61,6 +62,15 @@ def test_a_gpu_under_another_name_than_its_file_is_an_error(tmp_path: Path) -> N
         ({"peak_flops": {"bfloat16": math.nan}}, r"peak_flops.bfloat16 must be above zero"),
         ({"peak_flops": {"bfloat16": math.inf}}, r"peak_flops.bfloat16 must be above zero and finite"),
         ({"peak_flops": {"bfloat16": "989 TFLOP/s"}}, r"peak_flops.bfloat16: float is needed"),
+        (
+            {"peak_flops": {"bfloat16": 1307.4}},
+            r"bfloat16 is 1307.4; the unit is FLOP/s .* 989.4 TFLOP/s is 989.4e\+12",
+        ),
+        ({"peak_flops": {"bfloat16": 989.4e15}}, r"peak_flops.bfloat16 is 9.894e\+17; the unit is FLOP/s of one GPU"),
+        (
+            {"peak_flops": {"bf16": 989.4e12}},
+            r"peak_flops: unknown key 'bf16' \(did you mean 'bfloat16'\?\); allowed: ",
+        ),
         ({"memory_bytes": -1}, r"memory_bytes must be above zero"),
         ({"power_limit_w": 0}, r"power_limit_w must be above zero"),
         ({"sources": []}, r"sources must name where the numbers are from"),
@@ -71,6 +81,10 @@ def test_a_mistake_in_a_hardware_file_is_a_sentence(tmp_path: Path, changes: dic
     write_hardware(tmp_path, "h100", **changes)
     with pytest.raises(ValueError, match=sentence):
         read_all_hardware(tmp_path)
+
+
+def test_every_dtype_that_a_cell_may_ask_for_can_have_a_peak() -> None:
+    assert set(get_args(Dtype)) <= set(PEAK_DTYPES)
 
 
 def test_the_shipped_gpu_types_state_dense_peaks_and_where_they_are_from() -> None:

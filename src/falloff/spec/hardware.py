@@ -4,12 +4,17 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-from falloff.spec.reading import build, read_yaml, require_positive
+from falloff.spec.reading import build, check_keys, read_yaml, require_positive
+
+# as param_dtype of the records names them; under another name a peak would never be looked up
+PEAK_DTYPES = ("float64", "float32", "tfloat32", "bfloat16", "float16", "float8", "float4")
+# A V100 has 1.57e13 in float32, a GB200 1e16 in float4: outside this a unit is wrong, not the GPU unusual.
+LEAST_PEAK_FLOPS, MOST_PEAK_FLOPS = 1e12, 1e17
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hardware:
-    """One accelerator type. peak_flops holds dense rates by dtype; aliases are what logs and tables call it.
+    """One accelerator type. peak_flops holds dense FLOP/s by dtype; aliases are what logs and tables call it.
 
     memory_bytes and power_limit_w tell variants of one name apart.
     """
@@ -23,9 +28,15 @@ class Hardware:
 
     def __post_init__(self) -> None:
         require_positive(self, "memory_bytes", "power_limit_w")
+        check_keys(self.peak_flops, PEAK_DTYPES, "peak_flops")
         for dtype, rate in self.peak_flops.items():
             if not (math.isfinite(rate) and rate > 0):
                 raise ValueError(f"peak_flops.{dtype} must be above zero and finite, found {rate}")
+            if not LEAST_PEAK_FLOPS <= rate <= MOST_PEAK_FLOPS:
+                raise ValueError(
+                    f"peak_flops.{dtype} is {rate:g}; the unit is FLOP/s of one GPU, {LEAST_PEAK_FLOPS:g} to "
+                    f"{MOST_PEAK_FLOPS:g}, so 989.4 TFLOP/s is 989.4e+12"
+                )
         if not self.sources:
             raise ValueError("sources must name where the numbers are from")
 
