@@ -47,6 +47,13 @@ def test_a_gpu_is_named_with_its_identity(tmp_path: Path) -> None:
     assert found["power"].found == "NVML of 1 gpu(s), with an energy counter"
 
 
+def test_a_folder_that_is_no_checkout_lacks_what_make_figures_needs(tmp_path: Path) -> None:
+    missing = by_name(blockers(examine(tmp_path, tmp_path, fake_nvml())))
+    assert missing["checkout"].found == f"{tmp_path.name} holds no Snakefile and no config and no workflow_scripts"
+    assert "--root" in str(missing["checkout"].advice)
+    assert by_name(examine(ROOT, tmp_path, fake_nvml()))["checkout"].state == "ok"
+
+
 def test_an_unknown_gpu_has_no_mfu_and_the_advice_says_why(tmp_path: Path) -> None:
     found = by_name(examine(ROOT, tmp_path, fake_nvml("NVIDIA H200 NVL 2")))
     assert found["GPU 0"].state == "missing"

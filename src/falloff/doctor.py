@@ -38,6 +38,8 @@ NEEDED_FOR_FIGURES = (
     "snakemake",
     "torch",
 )
+# by these a folder is known as a checkout of falloff
+CHECKOUT_FILES = ("Snakefile", "config", "workflow_scripts")
 SLURM_COMMANDS = ("sbatch", "srun", "squeue", "sacct", "scancel")
 OLDEST_PYTHON = (3, 11)
 
@@ -68,6 +70,7 @@ def examine(root: Path, sysfs: Path = Path("/sys"), nvml: ModuleType | None = No
     driver = nvml if nvml is not None else find_nvml()
     node = node_fingerprint(driver, sysfs)
     return [
+        _checkout(root),
         _python(),
         *_packages(root / "constraints.txt"),
         _kernel(),
@@ -85,6 +88,17 @@ def examine(root: Path, sysfs: Path = Path("/sys"), nvml: ModuleType | None = No
 def blockers(findings: Iterable[Finding]) -> list[Finding]:
     """Return what is missing for `make figures`."""
     return [finding for finding in findings if finding.part == "make figures" and finding.state == "missing"]
+
+
+def _checkout(root: Path) -> Finding:
+    lacking = [name for name in CHECKOUT_FILES if not (root / name).exists()]
+    return Finding(
+        part="make figures",
+        name="checkout",
+        found=f"{root.resolve().name or root} holds no {' and no '.join(lacking)}" if lacking else "here",
+        state="missing" if lacking else "ok",
+        advice="call it in a checkout of falloff, or name one with --root" if lacking else None,
+    )
 
 
 def _python() -> Finding:
