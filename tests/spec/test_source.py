@@ -1,17 +1,32 @@
 """source.yaml: what a folder of others' files holds, read the same by the ingest and by the workflow."""
 
+import dataclasses
+import re
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from falloff.spec.source import read_source
+from falloff.spec.source import (
+    CollectivesFile,
+    ExternalSource,
+    LeftOut,
+    PowerFile,
+    RunFiles,
+    StatedOfCollectives,
+    StatedOfRun,
+    TableFile,
+    TableFormat,
+    read_source,
+)
 
-EXTERNAL = Path(__file__).parents[2] / "data" / "external"
+ROOT = Path(__file__).parents[2]
+EXTERNAL = ROOT / "data" / "external"
 SHIPPED = sorted(path.parent for path in EXTERNAL.glob("*/source.yaml"))
 KNOWN = yaml.safe_load((EXTERNAL / "torchtitan-h200x2" / "source.yaml").read_text())
 RUN = KNOWN["runs"][0]
@@ -68,6 +83,55 @@ def test_each_mistake_is_one_sentence_that_names_the_file(tmp_path: Path, source
     assert words in str(error.value)
     assert str(error.value).startswith(f"{folder / 'source.yaml'}: ")
     assert "\n" not in str(error.value)
+
+
+def test_all_missing_keys_are_named_at_once(tmp_path: Path) -> None:
+    folder = write_source(
+        tmp_path, {"title": "t", "runs": [{"name": "a", "power": {"file": "p.csv"}}, {"log": "b.log"}]}
+    )
+    with pytest.raises(ValueError) as error:
+        read_source(folder)
+    assert str(error.value) == (
+        f"{folder / 'source.yaml'}: address, version, licence, retrieved; runs 1: framework, log; "
+        "runs 1: power: format, columns, timezone, reading, gpus; runs 2: name, framework must be stated"
+    )
+
+
+def test_all_missing_files_are_named_at_once(tmp_path: Path) -> None:
+    folder = write_source(tmp_path, KNOWN)
+    (folder / "power.csv").unlink()
+    (folder / "eager_bs2.log").unlink()
+    with pytest.raises(ValueError, match=r"names the files 'power.csv', 'eager_bs2.log', which are not in "):
+        read_source(folder)
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/source.md"])
+def test_the_written_examples_are_valid(tmp_path: Path, document: str) -> None:
+    """Each block that begins with a title is one whole source.yaml."""
+    blocks = re.findall(r"^    title:.*(?:\n(?:    .*)?)*", (ROOT / document).read_text(), re.MULTILINE)
+    assert blocks
+    for block in blocks:
+        (tmp_path / "source.yaml").write_text(textwrap.dedent(block))
+        for file in set(re.findall(r"(?:log|trace|file): ([\w.-]+)", block)):
+            (tmp_path / file).touch()
+        assert read_source(tmp_path).contents
+
+
+def test_every_key_is_documented() -> None:
+    text = (ROOT / "docs" / "source.md").read_text()
+    classes = (
+        ExternalSource,
+        RunFiles,
+        PowerFile,
+        LeftOut,
+        CollectivesFile,
+        TableFile,
+        StatedOfRun,
+        StatedOfCollectives,
+    )
+    keys = {field.name for cls in classes for field in dataclasses.fields(cls)}
+    assert [key for key in sorted(keys) if f"`{key}`" not in text] == []
+    assert [name for name in get_args(TableFormat) if f"`{name}`" not in text] == []
 
 
 def test_the_workflow_reads_a_source_without_pandas() -> None:

@@ -1,11 +1,15 @@
 """source.yaml of a folder of others' logs and tables: what each file is, and what the files leave out.
 
-The workflow reads it too, to tell which figures a folder feeds, so nothing heavier than YAML is imported here.
+docs/source.md explains each key. The workflow reads it too, to tell which figures a folder feeds, so nothing heavier
+than YAML is imported here.
 """
 
+import dataclasses
+import typing
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 
 from falloff.spec.reading import build, read_yaml, require_positive
 
@@ -41,7 +45,10 @@ class PowerFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Stated:
-    """What a file leaves out of its hardware and software and whoever ran it states, in the names of the records."""
+    """What a file leaves out of its hardware and software and whoever ran it states, in the names of the records.
+
+    It vouches for the one file it stands beside; what is not known of that file stays out.
+    """
 
     backend: str | None = None
     driver: str | None = None
@@ -165,12 +172,48 @@ class ExternalSource:
 
 
 def read_source(folder: Path) -> ExternalSource:
-    """Return what `folder`/source.yaml says; ValueError for unknown keys, wrong values and files not there."""
+    """Return what `folder`/source.yaml says.
+
+    ValueError names all keys and all files that are missing at once, else the first unknown key or wrong value.
+    """
     path = folder / SOURCE_NAME
-    source = build(ExternalSource, read_yaml(path), str(path))
+    stated = read_yaml(path)
+    missing = list(_missing_keys(ExternalSource, stated))
+    if missing:
+        raise ValueError(f"{path}: {'; '.join(missing)} must be stated")
+    source = build(ExternalSource, stated, str(path))
     for file in source.files:
         if PurePosixPath(file).is_absolute() or ".." in PurePosixPath(file).parts:
             raise ValueError(f"{path}: names the file {file!r}; a file within {folder} is needed")
-        if not (folder / file).is_file():
-            raise ValueError(f"{path}: names the file {file!r}, which is not in {folder}")
+    lost = [repr(file) for file in dict.fromkeys(source.files) if not (folder / file).is_file()]
+    if lost:
+        files, verb = ("file", "is") if len(lost) == 1 else ("files", "are")
+        raise ValueError(f"{path}: names the {files} {', '.join(lost)}, which {verb} not in {folder}")
     return source
+
+
+def _missing_keys(cls: Any, stated: Any, where: str = "") -> Iterator[str]:
+    """Yield the required keys that a mapping and those within it lack, as 'runs 2: name, log'.
+
+    A mapping with a key that is unknown yields none: one of its keys may be misspelt, and build names the one meant.
+    """
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    if not isinstance(stated, Mapping) or stated.keys() - fields.keys():
+        return
+    lacking = [
+        name
+        for name, field in fields.items()
+        if name not in stated and field.default is field.default_factory is dataclasses.MISSING
+    ]
+    if lacking:
+        yield f"{where}{', '.join(lacking)}"
+    hints = typing.get_type_hints(cls)
+    for name, value in stated.items():
+        # X of X, X | None and tuple[X, ...]
+        inner = next(
+            (hint for hint in (hints[name], *typing.get_args(hints[name])) if dataclasses.is_dataclass(hint)), None
+        )
+        items = value if isinstance(value, list) else [value]
+        for position, item in enumerate(items if inner else (), start=1):
+            of_many = f" {position}" if len(items) > 1 else ""
+            yield from _missing_keys(inner, item, f"{where}{name}{of_many}: ")
