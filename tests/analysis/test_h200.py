@@ -115,7 +115,39 @@ def test_runs_of_another_layout_or_provenance_are_other_series(tabulated):
     table, _ = tabulated(run("a"), run("b", compile=False), run("c", dp_shard=1, tp=2), run("d", provenance="measured"))
     rows = table[table["panel"] == "mfu"]
     assert len(rows) == 4
-    assert "compiled, 2 GPUs, tp 2" in set(rows["series"])
+    assert "compiled, 2 GPUs, tp 2, imported" in set(rows["series"])
+
+
+def test_runs_of_one_cell_from_two_sources_are_rows_of_their_own(tabulated):
+    theirs = [run("first/compiled"), run("first/eager", compile=False, draw_w=590.0)]
+    mine = [run("mine/compiled", source="My two, H200", window_s=4.3, draw_w=None)]
+    table, coverage = tabulated(*theirs, *mine)
+    rows = table[table["panel"] == "tokens_per_gpu_s"]
+    assert sorted(rows["name"]) == ["compiled, My two, H200", "compiled, torchtitan", "eager, torchtitan"]
+    assert rows["series"].is_unique
+    # each value is one record's own
+    assert rows.set_index("name")["y"].round(3).to_dict() == {
+        "compiled, torchtitan": 8192,
+        "eager, torchtitan": 8192,
+        "compiled, My two, H200": round(65536 / 2 / 4.3, 3),
+    }
+    assert set(rows["shared"]) == {"2 GPUs, dp_shard 2"}
+    # eager and compiled are a pair within one source alone
+    assert sorted(rows.groupby("setting").size()) == [1, 2]
+    assert coverage[coverage["status"] == "imported"]["cell"].is_unique
+
+
+def test_two_folders_of_one_title_are_told_apart_by_where_their_logs_lie(tabulated):
+    table, _ = tabulated(run("first/a"), run("second/a", window_s=4.3), run("second/b", window_s=4.4))
+    rows = table[table["panel"] == "tokens_per_gpu_s"].set_index("name")
+    assert rows["n"].to_dict() == {"compiled, first": 1, "compiled, second": 2}
+
+
+def test_another_power_limit_or_torch_is_no_repeat(tabulated):
+    table, _ = tabulated(run("a", torch="2.7"), run("b", torch="2.8"), run("c", torch="2.8", power_limit_w=500.0))
+    rows = table[table["panel"] == "tokens_per_gpu_s"]
+    assert set(rows["n"]) == {1}
+    assert "compiled, power_limit_w 500, torch 2.8" in set(rows["name"])
 
 
 def test_a_failed_run_is_in_the_coverage_and_not_in_the_table(tabulated):

@@ -15,10 +15,11 @@ FIGURE = "h200"
 # what NVML and the logs call it
 GPU_NAME = "NVIDIA H200"
 
-# records that agree in all of these are launches of one cell
+# records that agree in all of these, and come from one folder of logs, are launches of one cell
 CELL_FIELDS = (
     "provenance",
     "source",
+    "origin",
     "framework",
     "network",
     "num_gpus",
@@ -33,8 +34,15 @@ CELL_FIELDS = (
     "recompute",
     "param_dtype",
     "compile",
+    "gpu_name",
+    "power_limit_w",
+    "torch",
 )
-_NAMED = ("network", "framework", "seq", "global_batch", "recompute", "param_dtype")
+# where cells differ in one of these, each is named by it
+_NAMED = ("source", "network", "framework", "seq", "microbatch", "global_batch", "recompute", "param_dtype")
+# of two sources these mostly differ, and the source says so; within one they are what tells two runs apart
+_NAMED_WITHIN_A_SOURCE = ("gpu_name", "power_limit_w", "torch")
+_BARE = ("source", "network", "framework", "gpu_name")  # need no word before the value
 
 
 def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -42,21 +50,24 @@ def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFra
 
     One row a cell and metric: tokens/s per GPU, MFU, peak memory in bytes, W per GPU, J per token, and the shares of
     a traced step in which communication runs at all and runs exposed. A metric that a cell lacks is a row without y
-    whose label says why. ValueError where no run on H200 ended well.
+    whose label says why. No cell joins runs of two sources. series names a cell, name in short: without what all cells
+    share, which is `shared`; setting is all of it but the technique, so that an eager and a compiled cell of one
+    setting differ in nothing else. ValueError where no run on H200 ended well.
     """
     here = runs.loc[runs["hardware"] == find_hardware(GPU_NAME, known).name]
     good = here.loc[here["outcome"] == "ok"]
     if good.empty:
         raise ValueError(f"figure {FIGURE}: none of {len(runs)} records is a run on {GPU_NAME} that ended well")
+    good = good.assign(origin=good["record_id"].str.rpartition("/")[0])
     cells = list(points.groups(good, CELL_FIELDS))
-    names = _series_names(cells)
+    named = cell_names(cells)
     table = points.points_frame(
-        [row for group, name in zip(cells, names, strict=True) for row in _cell_rows(group, name, known)]
+        [row for group, names in zip(cells, named, strict=True) for row in _cell_rows(group, names, known)]
     )
-    return table, coverage_frame(_coverage(here, cells, names))
+    return table, coverage_frame(_coverage(here, cells, [names["series"] for names in named]))
 
 
-def _cell_rows(group: pd.DataFrame, series: str, known: dict[str, Hardware]) -> list[dict[str, Any]]:
+def _cell_rows(group: pd.DataFrame, names: dict[str, str], known: dict[str, Hardware]) -> list[dict[str, Any]]:
     metrics: dict[str, tuple[points.Metric, str]] = {
         "tokens_per_gpu_s": (tokens_per_gpu_s, "not stated"),
         "mfu": (lambda row: mfu(row, known), "not defined"),
@@ -68,15 +79,14 @@ def _cell_rows(group: pd.DataFrame, series: str, known: dict[str, Hardware]) -> 
     }
     notes = sorted({note for note in group["note"] if isinstance(note, str)})
     more = {
+        **names,
         "technique": _technique(group),
         "memory_kind": points.common(group["memory_kind"]),
         "power_limit_w": points.common(group["power_limit_w"]),
         "note": "; ".join(notes) or None,
     }
     x = float(group["num_gpus"].iloc[0])
-    rows = [
-        points.point(group, metric, panel=panel, series=series, x=x, **more) for panel, (metric, _) in metrics.items()
-    ]
+    rows = [points.point(group, metric, panel=panel, x=x, **more) for panel, (metric, _) in metrics.items()]
     for row, (_, lacking) in zip(rows, metrics.values(), strict=True):
         row["label"] = lacking if row["y"] is None else None
     return rows
@@ -94,16 +104,40 @@ def _technique(group: pd.DataFrame) -> str | None:
     return "compiled" if compiled else "eager"
 
 
-def _series_names(cells: Sequence[pd.DataFrame]) -> list[str]:
-    """Return a name a cell: technique, GPUs and layout, and whichever further fields tell the cells apart."""
-    first = [group.iloc[0] for group in cells]
-    varying = [name for name in _NAMED if len({str(row[name]) for row in first}) > 1]
-    names = []
-    for row, group in zip(first, cells, strict=True):
-        parts = [_technique(group), f"{number(row, 'num_gpus'):g} GPUs", points.layout_words(row)]
-        parts += [f"{name} {row[name]}" for name in varying if row[name] is not None]
-        names.append(", ".join(part for part in parts if part))
-    return names
+def cell_names(cells: Sequence[pd.DataFrame]) -> list[dict[str, str]]:
+    """Return of each cell its series, which no other has, its short name, its setting, and what all cells share."""
+    first = [{str(name): value for name, value in group.iloc[0].items()} for group in cells]
+    settings = [_setting(row, first) for row in first]
+    techniques = [_technique(group) for group in cells]
+    if len(set(zip(techniques, settings, strict=True))) < len(cells):
+        # two folders of one title, or fields that have no name here: where the logs lie tells them apart
+        settings = [
+            (*setting, str(row["origin"] or row["provenance"])) for setting, row in zip(settings, first, strict=True)
+        ]
+    shared = [part for part in settings[0] if all(part in setting for setting in settings)]
+    named = []
+    for technique, setting in zip(techniques, settings, strict=True):
+        own = [part for part in (technique, *setting) if part and part not in shared]
+        named.append(
+            {
+                "series": ", ".join(part for part in (technique, *setting) if part),
+                "name": ", ".join(own) or setting[0],
+                "setting": ", ".join(setting),
+                "shared": ", ".join(shared),
+            }
+        )
+    return named
+
+
+def _setting(row: Row, cells: Sequence[Row]) -> tuple[str, ...]:
+    """Return GPUs and layout of a cell, and whichever further fields tell the cells apart."""
+    alike = [cell for cell in cells if cell["source"] == row["source"]]
+    among = {**dict.fromkeys(_NAMED, cells), **dict.fromkeys(_NAMED_WITHIN_A_SOURCE, alike)}
+    varying = [name for name, others in among.items() if len({str(cell[name]) for cell in others}) > 1]
+    known = {name: row[name] for name in varying if not pd.isna(row[name])}
+    values = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in known.items()}
+    words = [value if name in _BARE else f"{name} {value}" for name, value in values.items()]
+    return (f"{number(row, 'num_gpus'):g} GPUs", points.layout_words(row), *words)
 
 
 def _coverage(here: pd.DataFrame, cells: Sequence[pd.DataFrame], names: Sequence[str]) -> list[CoverageRow]:

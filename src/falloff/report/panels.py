@@ -201,9 +201,13 @@ def value_bars(
     for row in rows.to_dict("records"):
         place, color = places[row["series"]], colors[row["series"]]
         known = pd.notna(row["y"])
+        end = row["y"] if known else 0.0
         if known:
             mark = style.MARKS[row["provenance"]]
             ax.barh(place, row["y"], height=0.14, color=color, alpha=0.45, linewidth=0, zorder=2)
+            if pd.notna(row.get("y_low")) and pd.notna(row.get("y_high")):
+                ax.plot([row["y_low"], row["y_high"]], [place, place], color=color, linewidth=1.0, zorder=2.9)
+                end = max(end, row["y_high"])
             ax.plot(
                 [row["y"]],
                 [place],
@@ -215,7 +219,7 @@ def value_bars(
             )
         ax.annotate(
             words(row["y"]) if known else row["label"],
-            (row["y"] if known else 0.0, place),
+            (end, place),
             xytext=(5 if known else 2, 0),
             textcoords="offset points",
             ha="left",
