@@ -52,6 +52,33 @@ def test_columns_are_as_wide_as_their_longest_text_and_numbers_stand_at_the_righ
     assert lines == ["name        n", "a       1,000", "longer      2"]
 
 
+def test_numbers_of_a_column_stand_with_their_points_in_one_line() -> None:
+    lines = text.aligned(("n", "m"), [("1.5", "a"), ("12", "b"), ("0.253", "c"), ("-", "d")], indent="").split("\n")
+    assert lines == ["     n  m", " 1.5    a", "12      b", " 0.253  c", " -      d"]
+
+
+def test_cpu_processes_are_not_called_gpus() -> None:
+    header = text.runs_table([make_row(device="cpu")], KNOWN).split("\n")[0]
+    assert "tokens/s per process" in header
+    assert "GPU" not in header
+
+
+def test_a_measured_sweep_shows_the_median_and_the_bandwidths_of_it() -> None:
+    record = CollectiveRecord(
+        record_id="c",
+        provenance="measured",
+        source="s",
+        source_ref="l",
+        outcome="ok",
+        collective="all_reduce",
+        message_bytes=3_000_000,
+        num_ranks=4,
+        times_s=(0.001, 0.002, 0.1),
+    )
+    line = text.collectives_table([dataclasses.asdict(record)]).split("\n")[1]
+    assert line.split()[-3:] == ["2.000", "1.500", "2.250"]
+
+
 def test_a_run_is_one_line_with_its_rate_and_mfu() -> None:
     line = text.runs_table([make_row()], KNOWN).split("\n")[1]
     assert "dp_shard 2" in line
@@ -126,4 +153,4 @@ def test_a_collective_is_one_line_without_digits_that_nobody_printed() -> None:
         reported_busbw_bytes_s=265.2e9,
     )
     line = text.collectives_table([dataclasses.asdict(record)]).split("\n")[1]
-    assert line.split() == ["c", "imported", "ok", "all_reduce", "64", "MiB", "2", "0.253", "-", "265.2"]
+    assert line.split() == ["c", "imported", "ok", "all_reduce", "64", "MiB", "2", "0.253", "265.3", "265.3"]

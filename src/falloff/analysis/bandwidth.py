@@ -23,6 +23,12 @@ def median_time_s(row: Row) -> float:
     return float(np.median(times)) if times else math.nan
 
 
+def algorithm_bandwidth_bytes_s(row: Row) -> float:
+    """Return the algorithm bandwidth in bytes/s: message over median time, else as its source states it, else NaN."""
+    from_times = number(row, "message_bytes") / median_time_s(row)
+    return number(row, "reported_algbw_bytes_s") if math.isnan(from_times) else from_times
+
+
 def bus_bandwidth_bytes_s(row: Row) -> float:
     """Return the bus bandwidth in bytes/s: message over median time, times bus_factor.
 

@@ -4,8 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from falloff.analysis.bandwidth import algorithm_bandwidth_bytes_s, bus_bandwidth_bytes_s, median_time_s, times_s
 from falloff.analysis.comparability import Comparison, stated
 from falloff.analysis.efficiency import Row, flops_per_token, mean_step_s, mfu, number, tokens_per_gpu_s
 from falloff.ingest.torchtitan_log import LoggedStep
@@ -18,31 +17,41 @@ LONGEST_NAME = 48
 
 
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], indent: str = "  ") -> str:
-    """Return rows under a header in columns as wide as their longest text; a column of numbers stands at the right."""
-    columns = list(zip(header, *rows, strict=True))
+    """Return rows under a header in columns as wide as their longest text, numbers aligned at their points."""
+    columns = [(name, *_at_their_points(cells)) for name, *cells in zip(header, *rows, strict=True)]
     widths = [max(map(len, column)) for column in columns]
     right = [bool(rows) and all(_is_number(text) for text in column[1:]) for column in columns]
     lines = [
         "  ".join(
             text.rjust(width) if at_right else text.ljust(width)
-            for text, width, at_right in zip(row, widths, right, strict=True)
+            for text, width, at_right in zip(line, widths, right, strict=True)
         )
-        for row in (header, *rows)
+        for line in zip(*columns, strict=True)
     ]
     return "\n".join((indent + line).rstrip() for line in lines)
 
 
+def _at_their_points(cells: Sequence[str]) -> list[str]:
+    """Return a column's texts, where all are numbers with blanks for the digits that others have after the point."""
+    if not all(map(_is_number, cells)):
+        return list(cells)
+    # the point itself is part of what a whole number lacks
+    tails = [len(text) - len(text.partition(".")[0]) for text in cells]
+    return [text + " " * (max(tails) - tail) for text, tail in zip(cells, tails, strict=True)]
+
+
 def runs_table(runs: Sequence[Row], known: Mapping[str, Hardware]) -> str:
     """Return one line a training run: what it was, how it ended, its rate, MFU in falloff's convention and its own."""
+    on_cpus = bool(runs) and all(row["device"] == "cpu" for row in runs)
     header = (
         "record",
         "evidence",
         "outcome",
         "network",
-        "GPU",
+        "device" if on_cpus else "GPU",
         "ranks",
         "layout",
-        "tokens/s per GPU",
+        f"tokens/s per {'process' if on_cpus else 'GPU'}",
         "s/step",
         "MFU",
         "its own MFU",
@@ -53,8 +62,8 @@ def runs_table(runs: Sequence[Row], known: Mapping[str, Hardware]) -> str:
 
 
 def collectives_table(collectives: Sequence[Row]) -> str:
-    """Return one line a collective and size: time and bandwidth as its source gives them, and how it ended."""
-    header = ("record", "evidence", "outcome", "collective", "size", "ranks", "ms", "algbw GB/s", "busbw GB/s")
+    """Return one line a collective and size: median time and its bandwidths, as figures draw them."""
+    header = ("record", "evidence", "outcome", "collective", "size", "ranks", "median ms", "algbw GB/s", "busbw GB/s")
     return aligned(header, [_collective_cells(row) for row in collectives])
 
 
@@ -141,8 +150,8 @@ def _run_cells(row: Row, known: Mapping[str, Hardware]) -> tuple[str, ...]:
 
 
 def _collective_cells(row: Row) -> tuple[str, ...]:
-    times = row["times_s"]
-    known = times is not None and np.ndim(times) > 0 and len(times) > 0
+    # one time is what a source printed, a median of several is ours
+    time_ms = median_time_s(row) / MILLI
     return (
         _short(row["record_id"]),
         row["provenance"],
@@ -150,9 +159,9 @@ def _collective_cells(row: Row) -> tuple[str, ...]:
         row["collective"],
         bytes_label(row["message_bytes"]),
         _decimals(number(row, "num_ranks"), 0),
-        _as_given(float(np.mean(times)) / MILLI if known else math.nan),
-        _as_given(number(row, "reported_algbw_bytes_s") / GIGA),
-        _as_given(number(row, "reported_busbw_bytes_s") / GIGA),
+        _as_given(time_ms) if len(times_s(row)) == 1 else _significant(time_ms),
+        _significant(algorithm_bandwidth_bytes_s(row) / GIGA),
+        _significant(bus_bandwidth_bytes_s(row) / GIGA),
     )
 
 
@@ -188,4 +197,5 @@ def _percent(value: float | None) -> str:
 
 
 def _is_number(text: str) -> bool:
+    text = text.rstrip()
     return text == DASH or text.removesuffix(" %").replace(",", "").replace(".", "").lstrip("-").isdigit()
