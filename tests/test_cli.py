@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -217,9 +218,65 @@ def test_compare_names_what_differs_what_agrees_and_what_is_not_stated(capsys: p
     code, out, _ = run(capsys, "compare", COMPILED, EAGER)
     assert code == 0
     assert "unfair  compile  True  False  compiled and eager steps launch other kernels" in out
-    assert "B / A in tokens/s per GPU: 0.956" in out
+    assert "B / A in tokens/s per GPU: 0.9539" in out
     assert "Not comparable in silence: compile differs;" in out
     assert "not stated by one or both" in out
+
+
+def test_a_log_is_compared_with_what_the_source_beside_it_states(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    named = run_json(capsys, "compare", COMPILED, EAGER)
+    by_id = [f"{H200}#torchtitan-h200x2/{log.stem}" for log in (COMPILED, EAGER)]
+    assert named == run_json(capsys, "compare", *by_id)
+    alone = [shutil.copy(log, tmp_path) for log in (COMPILED, EAGER)]
+    (tmp_path / "source.yaml").write_text("title: half edited\n")
+    without = run_json(capsys, "compare", *alone)
+    verdicts = [{field["field"]: field["verdict"] for field in found["fields"]} for found in (named, without)]
+    assert [found["torch"] for found in verdicts] == ["agrees", "not stated"]
+
+
+def test_ingest_of_a_log_says_that_the_source_beside_it_states_more(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert f"source.yaml beside it states more: falloff ingest {H200}" in run(capsys, "ingest", COMPILED)[1]
+    assert "states more" not in run(capsys, "ingest", shutil.copy(COMPILED, tmp_path))[1]
+
+
+def test_the_source_that_the_readme_writes_out_can_be_ingested(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    block = re.search(r"^    title:.*(?:\n(?:    .*)?)*", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert block is not None
+    (tmp_path / "source.yaml").write_text(textwrap.dedent(block[0]))
+    shutil.copy(COMPILED, tmp_path / "train.log")
+    ((entry,),) = (item["runs"] for item in run_json(capsys, "ingest", tmp_path)["read"])
+    assert entry["record"]["source"] == "My two H200"
+    assert entry["computed"]["mfu"] == pytest.approx(0.5536, abs=2e-3)
+
+
+def test_a_cells_folder_is_answered_with_the_runs_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = run(capsys, "compare", RAW.parent, RAW)
+    assert (code, err) == (1, f"error: {RAW.parent}: holds no log of its own; name one of those in it: {RAW}\n")
+
+
+def test_the_runs_of_a_study_are_one_table_and_stale_ones_are_marked(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cells = tmp_path / "laptop"
+    shutil.copytree(RAW.parent, cells / RAW.parent.name)
+    old = cells / "llama-5m-dp_shard2-00000000" / "1"
+    old.mkdir(parents=True)
+    text = (RAW / "events.jsonl").read_text()
+    (old / "events.jsonl").write_text(text.replace(RAW.parent.name, old.parent.name))
+    out = run(capsys, "ingest", cells)[1]
+    assert out.splitlines()[0] == str(cells)
+    assert out.count("tokens/s per GPU") == 1
+    rows = {line.split()[0]: line for line in out.splitlines() if line.startswith("  laptop/")}
+    assert [("stale" in rows[f"laptop/{name.parent.name}/1"]) for name in (RAW, old)] == [False, True]
+    assert f"stale: the study laptop no longer asks for it (laptop/{old.parent.name}/1)" in out
+    (stale,) = [item["stale"] for item in run_json(capsys, "ingest", old.parent)["read"]]
+    assert stale == {f"laptop/{old.parent.name}/1": "the study laptop no longer asks for it"}
 
 
 def test_an_axis_that_is_asked_for_is_no_unfairness(capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,8 @@ CONVENTION = (
     "input embedding and recomputation not, over the dense peak of the dtype; its source's own MFU stands beside it."
 )
 HARDWARE = Path("config", "hardware")
+STUDIES = Path("config", "studies")
+NETWORKS = Path("config", "models")
 CHECKOUT = Path(__file__).parents[2]
 # More lines than anybody reads on a terminal; --json has them all.
 MOST_LINES = 60
@@ -141,7 +143,7 @@ def _ingest(parsed: argparse.Namespace) -> int:
         remarks = [{"path": str(lost.path), "reason": lost.reason} for lost in left_out]
         _print_json({"convention": CONVENTION, "read": [_as_json(item, known) for item in read], "left_out": remarks})
     else:
-        for item in read:
+        for item in _by_study(read, parsed.paths):
             _print_records(item, known)
         if any(item.runs for item in read):
             print(CONVENTION)
@@ -187,6 +189,52 @@ def _read(path: Path) -> _Read:
     return _Read(path=path, kind=kind, runs=runs, collectives=collectives)
 
 
+def _by_study(read: Sequence[_Read], given: Sequence[Path]) -> list[_Read]:
+    """Return the runs of our own benchmark together by study, each folder one table; others' logs each by itself."""
+    grouped: dict[tuple[str, Path], list[_Read]] = {}
+    for item in read:
+        cell = item.path.parent
+        # data/raw/<study>/<cell>/<repeat>, as far up as a path was given
+        inside = any(path != item.path and path in (cell.parent, *cell.parent.parents) for path in given)
+        above = cell.parent if inside else cell if cell in given else item.path
+        grouped.setdefault((item.kind, above if item.kind == "native" else item.path), []).append(item)
+    return [
+        _Read(
+            path=path,
+            kind=kind,
+            runs=[run for item in items for run in item.runs],
+            collectives=[record for item in items for record in item.collectives],
+        )
+        for (kind, path), items in grouped.items()
+    ]
+
+
+def _stale(records: Sequence["RunRecord | CollectiveRecord"]) -> dict[str, str]:
+    """Return why records are stale, by record id: their study, where it is here and readable, asks for other cells."""
+    from falloff.analysis.coverage import stale_fields
+    from falloff.spec.study import read_study
+
+    reasons: dict[str, str] = {}
+    for name in {record.study for record in records if record.study}:
+        try:
+            cells = {cell.cell_id: cell.cell for cell in read_study(STUDIES / f"{name}.yaml", NETWORKS).cells}
+        except ValueError:
+            continue  # called elsewhere, or on a study that is half edited: then nothing is known to be stale
+        for record in records:
+            if record.study != name:
+                continue
+            if record.cell_id not in cells:
+                reasons[record.record_id] = f"the study {name} no longer asks for it"
+            elif fields := stale_fields(cells[record.cell_id], record.cell_json):
+                reasons[record.record_id] = f"the study {name} now has another {', '.join(fields)}"
+    return reasons
+
+
+def _as_row(record: "RunRecord | CollectiveRecord", stale: Mapping[str, str]) -> dict[str, Any]:
+    row = dataclasses.asdict(record)
+    return {**row, "outcome": f"{record.outcome}, stale"} if record.record_id in stale else row
+
+
 def _logged_steps(item: _Read, run: "RunRecord") -> list["LoggedStep"]:
     """Return the steps that a TorchTitan log prints, none for a record from anywhere else."""
     from falloff.ingest.torchtitan import read_steps
@@ -205,10 +253,12 @@ def _print_records(item: _Read, known: Mapping[str, "Hardware"]) -> None:
     from falloff.report import text
 
     print(item.path)
-    runs = [dataclasses.asdict(run) for run in item.runs]
-    if runs:
-        print(text.runs_table(runs[:MOST_LINES], known))
-        _print_rest(len(runs))
+    stale = _stale([*item.runs, *item.collectives])
+    # one's own measurements are never cut short
+    most = MOST_LINES if item.kind != "native" else max(len(item.runs), len(item.collectives))
+    if item.runs:
+        print(text.runs_table([_as_row(run, stale) for run in item.runs[:most]], known))
+        _print_rest(len(item.runs), most)
     for run in item.runs:
         steps = _logged_steps(item, run)
         if steps:
@@ -217,20 +267,22 @@ def _print_records(item: _Read, known: Mapping[str, "Hardware"]) -> None:
             print(f"  kept: {run.window}")
             print(f"  its own MFU: {run.reported_convention}")
     if item.collectives:
-        print(text.collectives_table([dataclasses.asdict(record) for record in item.collectives[:MOST_LINES]]))
-        _print_rest(len(item.collectives))
-    for line in _remarks(item, known):
+        if item.runs:
+            print()
+        print(text.collectives_table([_as_row(record, stale) for record in item.collectives[:most]]))
+        _print_rest(len(item.collectives), most)
+    for line in _remarks(item, known, stale):
         print(f"  {line}")
     print()
 
 
-def _print_rest(number: int) -> None:
-    if number > MOST_LINES:
-        print(f"  and {number - MOST_LINES:,} more; --json has all {number:,}")
+def _print_rest(number: int, most: int) -> None:
+    if number > most:
+        print(f"  and {number - most:,} more; --json has all {number:,}")
 
 
-def _remarks(item: _Read, known: Mapping[str, "Hardware"]) -> list[str]:
-    """Return what a reader of the table has to know: how runs failed, why there is no MFU, flags."""
+def _remarks(item: _Read, known: Mapping[str, "Hardware"], stale: Mapping[str, str]) -> list[str]:
+    """Return what a reader of the table has to know: how runs failed, why there is no MFU, what is stale, flags."""
     from falloff.report import text
 
     remarks: dict[str, list[str]] = {}
@@ -240,10 +292,14 @@ def _remarks(item: _Read, known: Mapping[str, "Hardware"]) -> list[str]:
             remarks.setdefault(f"no MFU: {reason}", []).append(run.record_id)
     records: list[RunRecord | CollectiveRecord] = [*item.runs, *item.collectives]
     for record in records:
+        if record.record_id in stale:
+            remarks.setdefault(f"stale: {stale[record.record_id]}", []).append(record.record_id)
         if record.outcome_reason:
             remarks.setdefault(f"{record.outcome}: {record.outcome_reason}", []).append(record.record_id)
         for flag in record.flags or ():
             remarks.setdefault(flag, []).append(record.record_id)
+    if _named_run(item.path):
+        remarks[f"source.yaml beside it states more: falloff ingest {item.path.parent}"] = [item.path.name]
     return [
         f"{words} ({names[0] if len(names) == 1 else f'{len(names):,} records'})" for words, names in remarks.items()
     ]
@@ -267,7 +323,8 @@ def _as_json(item: _Read, known: Mapping[str, "Hardware"]) -> dict[str, Any]:
         }
         runs.append({"record": row, "computed": computed, "steps": steps})
     collectives = [dataclasses.asdict(record) for record in item.collectives]
-    return {"path": str(item.path), "kind": item.kind, "runs": runs, "collectives": collectives}
+    stale = _stale([*item.runs, *item.collectives])
+    return {"path": str(item.path), "kind": item.kind, "runs": runs, "collectives": collectives, "stale": stale}
 
 
 # doctor
@@ -326,10 +383,18 @@ def _compare(parsed: argparse.Namespace) -> int:
 
 
 def _one_record(given: str) -> "RunRecord | CollectiveRecord":
-    """Return the one record that PATH or PATH#RECORD_ID names; ValueError names what is there otherwise."""
+    """Return the one record that PATH or PATH#RECORD_ID names; ValueError names what is there otherwise.
+
+    A log that a source.yaml beside it names is read with what that states.
+    """
     path, _, record_id = given.partition("#")
     if not Path(path).exists():
         raise ValueError(f"{path}: there is no such file or folder")
+    if Path(path).is_dir():
+        _refuse_several_logs(Path(path))
+    name = None if record_id else _named_run(Path(path))
+    if name:
+        path, record_id = str(Path(path).parent), name
     read = _read_record_file(Path(path)) if path.endswith(".parquet") else _read(Path(path))
     records: list[RunRecord | CollectiveRecord] = [*read.runs, *read.collectives]
     found = [record for record in records if record.record_id == record_id] if record_id else records
@@ -340,6 +405,26 @@ def _one_record(given: str) -> "RunRecord | CollectiveRecord":
     if not found:
         raise ValueError(f"{path}: holds no record {record_id!r}; it has: {some}")
     raise ValueError(f"{path}: holds {len(found):,} records; name one as {path}#RECORD_ID: {some}")
+
+
+def _named_run(log: Path) -> str | None:
+    """Return the record id under which a source.yaml beside a log names it; None where none that is readable does."""
+    from falloff.spec.source import read_source
+
+    try:
+        source = read_source(log.parent) if log.is_file() else None
+    except ValueError:
+        return None
+    names = [run.name for run in source.runs if run.log == log.name] if source else []
+    return f"{log.parent.name}/{names[0]}" if len(names) == 1 else None
+
+
+def _refuse_several_logs(folder: Path) -> None:
+    """Raise ValueError for a folder above the logs of single runs, naming those that it holds."""
+    logs = [str(path) for path in _logs_under(folder) if path != folder and path.is_dir()]
+    if logs:
+        some = ", ".join(logs[:5]) + (f" and {len(logs) - 5:,} more" if len(logs) > 5 else "")
+        raise ValueError(f"{folder}: holds no log of its own; name one of those in it: {some}")
 
 
 def _read_record_file(path: Path) -> _Read:
