@@ -280,7 +280,7 @@ def test_cells_of_networks_by_gpus_are_a_grid_with_their_reason_once(root: Path)
         [
             CoverageRow(
                 figure="strong_scaling",
-                cell=f"{network} on {gpus:,} GPUs, {n} of 60 layouts",
+                cell=f"{network} on {gpus:,} GPUs, {n} of 60 runs",
                 status="failed",
                 reason="crashed",
                 n=n,
@@ -290,7 +290,7 @@ def test_cells_of_networks_by_gpus_are_a_grid_with_their_reason_once(root: Path)
     )
     assert text.count("crashed") == 1
     assert (
-        '<th scope="col">layouts on GPUs</th><th scope="col">8</th><th scope="col">16</th><th scope="col">1,024</th>'
+        '<th scope="col">runs on GPUs</th><th scope="col">8</th><th scope="col">16</th><th scope="col">1,024</th>'
         in text
     )
     assert '<tr><th scope="row">80B</th><td>51 of 60</td><td></td><td>7 of 60</td></tr>' in text

@@ -17,7 +17,7 @@ LACKING = {
 # A grid of thousands of cells is told by its reasons; the cells one by one stand in the coverage table.
 MOST_ROWS = 60
 MOST_NAMES = 6
-# 'some network on 8 GPUs, 3 of 4 layouts': cells of this form make a grid of networks by GPUs
+# 'some network on 8 GPUs, 3 of 4 runs': cells of this form make a grid of networks by GPUs
 _GRID_CELL = re.compile(r"(?P<row>.+) on (?P<column>[\d,]+) GPUs, (?P<value>.+ of .+) (?P<unit>\w+)")
 
 
