@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from falloff.analysis import this_machine
@@ -249,3 +250,41 @@ def test_the_shipped_study_is_tabulated_whole(tmp_path):
     assert len(throughput) == 11
     cells = coverage[~coverage["cell"].str.contains("every launch")]
     assert set(cells["status"]) == {"measured"}
+
+
+def a_cell(network, x, *launches):
+    return {
+        "network": network,
+        "x": x,
+        "y": sum(launches) / len(launches),
+        "label": f"dp_shard {x}",
+        "n": len(launches),
+    } | {"launches": launches}
+
+
+def test_what_more_ranks_buy_is_held_against_what_launches_of_one_cell_differ_by():
+    cells = [
+        *(a_cell("steady", 1, 99.0, 101.0), a_cell("steady", 2, 150.0), a_cell("steady", 4, 149.0)),
+        *(a_cell("noisy", 1, 80.0, 120.0), a_cell("noisy", 2, 130.0)),
+        *(a_cell("once", 1, 100.0), a_cell("once", 2, 140.0)),
+    ]
+    bought = this_machine.what_more_buys(pd.DataFrame(cells))
+    assert bought["within"].to_dict() == {"noisy": True, "once": True, "steady": False}
+    # a network without a repeat is held against the worst of the others
+    assert bought.loc["once", ["spread_of", "spread"]].tolist() == ["noisy", 1.5]
+    assert bought.loc["steady", ["ratio", "near"]].tolist() == [1.5, 1]
+
+
+def test_a_loss_beyond_what_launches_differ_by_is_no_tie():
+    bought = this_machine.what_more_buys(pd.DataFrame([a_cell("n", 1, 99.0, 101.0), a_cell("n", 2, 50.0)]))
+    assert not bought.loc["n", "within"]
+    assert bought.loc["n", "ratio"] == 0.5
+
+
+def test_without_a_repeat_nothing_is_within_a_spread_that_nobody_knows():
+    bought = this_machine.what_more_buys(pd.DataFrame([a_cell("n", 1, 100.0), a_cell("n", 2, 101.0)]))
+    assert math.isnan(bought.loc["n", "spread"])
+    assert not bought.loc["n", "within"]
+    alone = this_machine.what_more_buys(pd.DataFrame([a_cell("n", 1, 100.0)]))
+    assert pd.isna(alone.loc["n", "more_y"])
+    assert this_machine.what_more_buys(pd.DataFrame([a_cell("n", 1, 100.0)]).iloc[:0]).empty

@@ -41,6 +41,42 @@ def tabulate(study: Study, runs: pd.DataFrame, collectives: pd.DataFrame) -> tup
     return points.points_frame(rows), coverage_frame([*cells, *_quantities_lacking(good_runs)])
 
 
+def what_more_buys(throughput: pd.DataFrame) -> pd.DataFrame:
+    """Return a row a network: its fastest cell on the fewest ranks, and its fastest on more, beside what launches do.
+
+    `throughput` is that panel's rows. Columns: few_x, few_y, few_label, more_x, more_y, more_label (null where nothing
+    ran on more), their n, ratio (more over few), spread (the largest over the smallest launch of one cell, the worst
+    cell; NaN without a repeat), spread_of (the network whose launches those are: its own where it was repeated, else
+    the one that spreads most), within (whether launches alone differ by as much as ratio says, either way) and near
+    (how many other cells on more ranks are within spread of the fastest).
+    """
+    spreads = launch_spreads(throughput)
+    rows = []
+    for network, cells in throughput.groupby("network"):
+        few = cells[cells["x"] == cells["x"].min()].nlargest(1, "y").iloc[0]
+        others = cells[cells["x"] > few["x"]]
+        more = others.nlargest(1, "y").iloc[0] if len(others) else None
+        spread_of = network if network in spreads else max(spreads, key=lambda name: spreads[name], default=None)
+        spread = spreads.get(str(spread_of), math.nan)
+        ratio = math.nan if more is None else float(more["y"] / few["y"])
+        row = {"network": network, "ratio": ratio, "spread": spread, "spread_of": spread_of}
+        for name, cell in (("few", few), ("more", more)):
+            row |= {f"{name}_{field}": None if cell is None else cell[field] for field in ("x", "y", "label", "n")}
+        row["within"] = bool(max(ratio, 1 / ratio) <= spread)
+        row["near"] = 0 if more is None else int((more["y"] / others["y"] <= spread).sum()) - 1
+        rows.append(row)
+    return pd.DataFrame(rows, index=pd.Index([row.pop("network") for row in rows], name="network"))
+
+
+def launch_spreads(throughput: pd.DataFrame) -> dict[str, float]:
+    """Return the largest launch over the smallest of one cell, at worst, of each network that has repeats."""
+    spreads: dict[str, float] = {}
+    for network, launches in zip(throughput["network"], throughput["launches"], strict=True):
+        if len(launches) > 1:
+            spreads[network] = max(spreads.get(network, 1.0), float(max(launches) / min(launches)))
+    return spreads
+
+
 def _quantities_lacking(runs: pd.DataFrame) -> Iterator[CoverageRow]:
     """Yield a row for each reason for which launches that ended well have no exposed communication or no power."""
     for words, metric, reason in (

@@ -19,6 +19,7 @@ LETTERS = "abcdefghijkl"
 SIGN_PT = 7.5
 THIN_PT = 0.8  # bars from here down have no caps, which would hide each other
 LAUNCH_PT = 2.4
+ONE_LAUNCH = 0.62  # the size of a cell that is one launch, beside one that is the mean of several
 CONSTRUCTED_MARKER = "x"
 
 
@@ -137,8 +138,9 @@ def launches(ax: Axes, rows: pd.DataFrame, *, color: str, aside: float = 1.07) -
 
 
 def launch_handle() -> Line2D:
-    """Return what a legend says of the small dots that `launches` draws."""
-    return Line2D([], [], linestyle="none", marker="o", markersize=LAUNCH_PT, color=style.INK, label="one launch")
+    """Return what a legend says of the small dots that `launches` draws, and of a cell that is one launch."""
+    size = style.MARKS["measured"].size_pt * ONE_LAUNCH
+    return Line2D([], [], linestyle="none", marker="o", markersize=size, color=style.INK, label="measured: one launch")
 
 
 def _prediction(ax: Axes, points: pd.DataFrame, color: str) -> None:
@@ -306,22 +308,16 @@ def _texts_beside(ax: Axes, texts: Sequence[str], place: int, columns_pt: Sequen
         )
 
 
-def mark_oversubscribed(ax: Axes, *, from_x: float, text: str) -> None:
-    """Shade the part of a panel in which more processes run than there are cores, and say so."""
+def mark_oversubscribed(ax: Axes, *, from_x: float) -> None:
+    """Shade the part of a panel in which more processes run than there are cores; `oversubscribed_handle` says so."""
     right = ax.get_xlim()[1]
     ax.axvspan(from_x, right, color=style.SHADE, linewidth=0, zorder=0)
     ax.set_xlim(ax.get_xlim()[0], right)
-    ax.text(
-        math.sqrt(from_x * right) if ax.get_xscale() == "log" else (from_x + right) / 2,
-        0.02,
-        text,
-        transform=ax.get_xaxis_transform(),
-        ha="center",
-        va="bottom",
-        fontsize=style.NOTE_PT,
-        color=style.GREY,
-        linespacing=1.05,
-    )
+
+
+def oversubscribed_handle(words: str) -> Patch:
+    """Return what a legend says of the part that `mark_oversubscribed` shades."""
+    return Patch(facecolor=style.SHADE, edgecolor=style.FAINT, linewidth=0.4, label=words)
 
 
 def note(ax: Axes, text: str, *, x: float = 0.02, y: float = 0.03) -> None:
