@@ -41,7 +41,7 @@ def test_missing_cells_are_grouped_by_state_and_reason(tmp_path: Path) -> None:
     ]
     text = summary(tmp_path, ["strong_scaling"], {"strong_scaling": coverage_frame([*failed, *missing])}, 1.0)
     assert "  strong_scaling: 1,519 failed (crash or out of memory) · 5 missing (1 × reason 0; 1 × reason 1" in text
-    assert "2 × 2 other reasons)" in text
+    assert "; and 2 for other reasons)" in text
 
 
 def test_a_whole_grid_lacks_nothing(tmp_path: Path) -> None:

@@ -57,7 +57,8 @@ def _reasons(groups: pd.DataFrame) -> str:
         return reasons[0]
     shown = [f"{count:,} × {reason}" for count, reason in zip(ordered["n"], reasons, strict=True)]
     rest = len(shown) - MOST_REASONS
-    others = [f"{ordered['n'].iloc[MOST_REASONS:].sum():,} × {rest} other reasons"] if rest > 0 else []
+    reasons_left = "for another reason" if rest == 1 else "for other reasons"
+    others = [f"and {ordered['n'].iloc[MOST_REASONS:].sum():,} {reasons_left}"] if rest > 0 else []
     return "; ".join([*shown[:MOST_REASONS], *others])
 
 
