@@ -59,8 +59,8 @@ def save_figure(
 def _pdf_numbers_rounded() -> Iterator[None]:
     """Let matplotlib write PDF coordinates with 5 decimals of a point in place of 10.
 
-    The last bits of a logarithm depend on where its array lies in memory (one of six runs of strong_scaling differed
-    in a tenth decimal, numpy 2.4, 2026-11-30), and the same figure must be the same bytes.
+    One of six runs of strong_scaling on one machine differed in the tenth decimal of one coordinate (matplotlib 3.11,
+    numpy 2.4, 2026-11-30; the cause was not established), and the same figure must be the same bytes.
     """
     exact: Callable[[object], bytes] = backend_pdf.pdfRepr
 
