@@ -64,7 +64,7 @@ def tabulate(collectives: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _is_verified(row: Row) -> bool:
-    unverified = any(str(flag).startswith(UNVERIFIED) for flag in _texts(row["flags"]))
+    unverified = any(flag.startswith(UNVERIFIED) for flag in points.flag_texts(row["flags"]))
     return row["outcome"] == "ok" and not unverified
 
 
@@ -164,7 +164,7 @@ def _beside(group: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a point says beside its bandwidth: time, flags, identity, and how exactly it was read."""
     first = group.iloc[0]
     times = [time for time in map(median_time_s, points.rows_of(group)) if not math.isnan(time)]
-    flags = sorted({str(flag) for flags in group["flags"] for flag in _texts(flags)})
+    flags = points.flags_of(group)
     if first["source"] == _ACROSS_NODES:
         flags.append(UNNAMED_BANDWIDTH)
     more: dict[str, Any] = {
@@ -178,10 +178,6 @@ def _beside(group: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
         low, high = row["y"] - READ_OFF_ERROR_BYTES_S, row["y"] + READ_OFF_ERROR_BYTES_S
         more |= {"y_low": low, "y_high": high, "interval": READ_OFF_INTERVAL}
     return more
-
-
-def _texts(flags: Any) -> Sequence[Any]:
-    return () if flags is None or isinstance(flags, float) else list(flags)
 
 
 def _coverage(records: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 
 from falloff.analysis.coverage import differing_fields
-from falloff.analysis.efficiency import number, tokens_per_gpu_s
+from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
 
 Verdict = Literal["differs", "agrees", "not stated"]
-Row = Mapping[str, Any] | pd.Series
 
 # Per-GPU throughput does not rise with the machine by more than what one reading scatters.
 MAX_EFFICIENCY = 1.02

@@ -9,6 +9,7 @@ import pandas as pd
 
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
 from falloff.analysis.uncertainty import run_interval
+from falloff.spec.layout import AXES
 
 COLUMNS = (
     "panel",
@@ -99,7 +100,12 @@ def point(group: pd.DataFrame, metric: Metric, *, panel: str, series: str, x: fl
 def flags_of(group: pd.DataFrame) -> list[str]:
     """Return the flags of a group's records, each once, in the order of the alphabet."""
     stated = group["flags"] if "flags" in group.columns else ()
-    return sorted({str(flag) for flags in stated if flags is not None and np.ndim(flags) for flag in flags})
+    return sorted({flag for flags in stated for flag in flag_texts(flags)})
+
+
+def flag_texts(flags: Any) -> tuple[str, ...]:
+    """Return the flags of one record; none where it states none, which a frame holds as None or NaN."""
+    return () if flags is None or np.ndim(flags) == 0 else tuple(map(str, flags))
 
 
 def points_frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
@@ -125,8 +131,7 @@ def layout_kind(row: Row) -> str:
 
 def layout_words(row: Row) -> str:
     """Return a record's layout for people: 'dp_replicate 2 × dp_shard 2', 'one rank'."""
-    axes = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
-    return " × ".join(f"{axis} {_degree(row, axis)}" for axis in axes if _degree(row, axis) > 1) or "one rank"
+    return " × ".join(f"{axis} {_degree(row, axis)}" for axis in AXES if _degree(row, axis) > 1) or "one rank"
 
 
 def energy_per_token_j(row: Row) -> float:

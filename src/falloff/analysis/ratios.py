@@ -99,7 +99,7 @@ def _row(series: str, base: Row, scaled: Row) -> dict[str, Any]:
     comparison = compare_records(base, scaled, axes=("num_gpus",))
     low, high = tokens_per_gpu_s(base), tokens_per_gpu_s(scaled)
     one = base["source"] == scaled["source"]
-    stated_flags = sorted({str(flag) for cell in (base, scaled) for flag in _texts(cell["flags"])})
+    stated_flags = sorted({flag for cell in (base, scaled) for flag in points.flag_texts(cell["flags"])})
     flags = [
         *comparison.flags,
         ONE_READING,
@@ -157,10 +157,6 @@ def _inferred_field(flag: str) -> tuple[str, ...]:
 
 def _words(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else str(value)
-
-
-def _texts(flags: Any) -> Sequence[Any]:
-    return stated(flags) or ()
 
 
 def _coverage(rows: Sequence[dict[str, Any]], cells: Sequence[Row]) -> Iterator[CoverageRow]:

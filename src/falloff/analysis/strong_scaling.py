@@ -154,7 +154,7 @@ def _measures(row: dict[str, Any], known: Mapping[str, Hardware]) -> dict[str, A
         "tokens_per_gpu_s": tokens_per_gpu_s(row),
         "mfu_published": row["reported_mfu"],
         "mfu_published_converted": converted_mfu(row, peak),
-        "flags": _texts(row["flags"]),
+        "flags": points.flag_texts(row["flags"]),
     }
 
 
@@ -274,10 +274,6 @@ def _source_flops(cell: Row) -> float:
     """Return the FLOPs a token that the source counts: 6N + 12 L h s."""
     attention = 12 * number(cell, "layers") * number(cell, "hidden") * number(cell, "seq")
     return 6 * number(cell, "params") + attention
-
-
-def _texts(flags: Any) -> tuple[str, ...]:
-    return () if flags is None or np.ndim(flags) == 0 else tuple(map(str, flags))
 
 
 def _coverage(cells: Sequence[Row]) -> Iterator[CoverageRow]:
