@@ -42,10 +42,9 @@ def append_event(run_dir: Path, event: str, **fields: Any) -> None:
         try:
             written = os.write(descriptor, line)
         except OSError as error:
-            if error.errno in FULL_DISK:
-                written = 0
-            else:
+            if error.errno not in FULL_DISK:
                 raise
+            written = 0
         if written != len(line):
             # what stands behind this line, if anything, was written by another rank onto the same full disk
             os.ftruncate(descriptor, before)
