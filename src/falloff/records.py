@@ -58,6 +58,8 @@ class Record:
     backend: str | None = None  # nccl, gloo
     environment: str | None = None  # NCCL's and torch's own settings as NAME=value; 'none set' where that is known
     threads_per_process: int | None = None
+    placement: str | None = None  # which switch, rack or nodes it ran on, as its source names them
+    num_cut_lines: int | None = None  # lines of its log that were cut or garbled and left out
 
     licence: str | None = None
     flags: tuple[str, ...] | None = None
@@ -114,7 +116,9 @@ class RunRecord(Record):
         "power_limit_w",
         "trace_span_s",
         "reported_tokens_per_gpu_s",
+        "reported_samples_per_s",
         "reported_step_s",
+        "sm_clock_mhz",
     )
 
     network: str | None = None
@@ -172,12 +176,20 @@ class RunRecord(Record):
     window: str | None = None  # which steps were kept, which left out, and why
     window_s: float | None = None  # of the slowest rank, all steps that were kept together
     window_tokens: float | None = None  # trained in window_s by all ranks
+    tokens_are: str | None = None  # what its source counts as tokens: 'all', 'all, padding included', 'loss tokens'
     losses: tuple[float, ...] | None = None
     memory_bytes: float | None = None
     memory_kind: str | None = None
     draw_w: float | None = None  # mean of one GPU over the window
     energy_j: float | None = None  # of all GPUs over the window
+    energy_counter_j: float | None = None  # the same by the meters' energy counters
+    energy_integral_j: float | None = None  # the same by integration of power readings
+    power_scope: str | None = None  # gpu, module (CPU, GPU and memory together), package, node
     power_source: str | None = None  # meter and its averaging, or why there is none
+    sm_clock_mhz: float | None = None  # mean of its GPUs over the window
+    power_cap_share: float | None = None  # of the power samples, those in which the power limit held the clocks down
+    thermal_share: float | None = None  # of the power samples, those in which heat did
+    straggler: str | None = None  # ranks of one node that kept the others waiting
     trace_ref: str | None = None
     trace_span_s: float | None = None
     trace_compute_s: float | None = None
@@ -185,12 +197,18 @@ class RunRecord(Record):
     trace_exposed_comm_s: float | None = None
     trace_exposed_copy_s: float | None = None
     trace_idle_s: float | None = None
+    trace_collectives: tuple[str, ...] | None = None  # as the kernels' names say, in one order for the two below
+    trace_collective_s: tuple[float, ...] | None = None  # in which each runs; they may overlap one another
+    trace_exposed_collective_s: tuple[float, ...] | None = None  # each one's part of trace_exposed_comm_s; they add up
     trace_note: str | None = None  # what the trace covers, or why exposure is null
 
     reported_tokens_per_gpu_s: float | None = None
+    reported_samples_per_s: float | None = None  # of all GPUs
     reported_step_s: float | None = None
     reported_mfu: float | None = None
+    reported_hfu: float | None = None
     reported_tflops_per_gpu: float | None = None
+    reported_peak_flops: float | None = None  # over which its MFU is reckoned
     reported_convention: str | None = None
 
     confidence: str | None = None
@@ -204,14 +222,18 @@ class CollectiveRecord(Record):
     times_s holds each iteration, the slowest rank's seconds; where a source gives only a bandwidth it is empty.
     """
 
-    positive: ClassVar[tuple[str, ...]] = ("message_bytes", "num_ranks", "times_s", "nodes")
+    positive: ClassVar[tuple[str, ...]] = ("message_bytes", "num_ranks", "times_s", "nodes", "channels")
 
     collective: str
     message_bytes: int
     num_ranks: int
     ranks_per_node: int | None = None
     dtype: str | None = None
-    algorithm: str | None = None
+    algorithm: str | None = None  # ring, tree, nvls, ...
+    protocol: str | None = None  # ll, ll128, simple
+    channels: int | None = None
+    in_place: bool | None = None
+    num_wrong: int | None = None  # elements that came out wrong; None where nothing was checked
     times_s: tuple[float, ...] | None = None
     reported_algbw_bytes_s: float | None = None
     reported_busbw_bytes_s: float | None = None
