@@ -1,4 +1,4 @@
-"""What a case expects, compared with what falloff gives: whole numbers and words exactly, decimals to their last digit."""
+"""What a case expects, against what falloff gives: whole numbers and words exactly, decimals to their last digit."""
 
 import json
 import math
