@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from falloff.analysis.comparability import Comparison
     from falloff.doctor import Finding
-    from falloff.ingest.torchtitan_log import LoggedStep
+    from falloff.ingest.recognise import Reading
     from falloff.records import CollectiveRecord, RunRecord
     from falloff.spec.hardware import Hardware
 
@@ -104,16 +104,6 @@ def _add(commands: Any, name: str, command: Callable[[argparse.Namespace], int],
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Read:
-    """What one log, table or folder gave."""
-
-    path: Path
-    kind: str
-    runs: list["RunRecord"]
-    collectives: list["CollectiveRecord"]
-
-
-@dataclass(frozen=True, kw_only=True)
 class _LeftOut:
     """A file or folder that gave no records, with the reason in a sentence."""
 
@@ -125,14 +115,14 @@ def _ingest(parsed: argparse.Namespace) -> int:
     """Print the records of every log under the paths; 1 where one of the paths gave none."""
     from falloff.spec.hardware import read_all_hardware
 
-    read: list[_Read] = []
+    read: list[Reading] = []
     left_out: list[_LeftOut] = []
     for given in parsed.paths:
         if not given.exists():
             raise ValueError(f"{given}: there is no such file or folder")
     found = [[_read_or_leave_out(path) for path in _logs_under(given)] for given in parsed.paths]
     for given, items in zip(parsed.paths, found, strict=True):
-        read += [item for item in items if isinstance(item, _Read)]
+        read += [item for item in items if not isinstance(item, _LeftOut)]
         left_out += [item for item in items if isinstance(item, _LeftOut)]
         if not items:
             left_out.append(_LeftOut(path=given, reason=f"{given}: no file is in it"))
@@ -147,7 +137,7 @@ def _ingest(parsed: argparse.Namespace) -> int:
             _print_records(item, known)
         if any(item.runs for item in read):
             print(CONVENTION)
-    return 0 if all(any(isinstance(item, _Read) for item in items) for items in found) else 1
+    return 0 if all(any(not isinstance(item, _LeftOut) for item in items) for items in found) else 1
 
 
 def _hardware_folder() -> Path:
@@ -170,7 +160,7 @@ def _logs_under(path: Path) -> Iterator[Path]:
         yield from _logs_under(child)
 
 
-def _read_or_leave_out(path: Path) -> "_Read | _LeftOut":
+def _read_or_leave_out(path: Path) -> "Reading | _LeftOut":
     try:
         return _read(path)
     except ValueError as error:
@@ -180,18 +170,20 @@ def _read_or_leave_out(path: Path) -> "_Read | _LeftOut":
     return _LeftOut(path=path, reason=reason if str(path) in reason else f"{path}: {reason}")
 
 
-def _read(path: Path) -> _Read:
+def _read(path: Path, framework: str = "auto") -> "Reading":
     from falloff.ingest.recognise import read_any
 
-    runs, collectives, kind = read_any(path, _hardware_folder())
-    if not runs and not collectives:
+    reading = read_any(path, _hardware_folder(), framework)
+    if not reading.runs and not reading.collectives:
         raise ValueError(f"{path}: no records in it")
-    return _Read(path=path, kind=kind, runs=runs, collectives=collectives)
+    return reading
 
 
-def _by_study(read: Sequence[_Read], given: Sequence[Path]) -> list[_Read]:
+def _by_study(read: Sequence["Reading"], given: Sequence[Path]) -> list["Reading"]:
     """Return the runs of our own benchmark together by study, each folder one table; others' logs each by itself."""
-    grouped: dict[tuple[str, Path], list[_Read]] = {}
+    from falloff.ingest.recognise import Reading
+
+    grouped: dict[tuple[str, Path], list[Reading]] = {}
     for item in read:
         cell = item.path.parent
         # data/raw/<study>/<cell>/<repeat>, as far up as a path was given
@@ -199,11 +191,12 @@ def _by_study(read: Sequence[_Read], given: Sequence[Path]) -> list[_Read]:
         above = cell.parent if inside else cell if cell in given else item.path
         grouped.setdefault((item.kind, above if item.kind == "native" else item.path), []).append(item)
     return [
-        _Read(
+        Reading(
             path=path,
             kind=kind,
             runs=[run for item in items for run in item.runs],
             collectives=[record for item in items for record in item.collectives],
+            steps={name: steps for item in items for name, steps in item.steps.items()},
         )
         for (kind, path), items in grouped.items()
     ]
@@ -235,21 +228,7 @@ def _as_row(record: "RunRecord | CollectiveRecord", stale: Mapping[str, str]) ->
     return {**row, "outcome": f"{record.outcome}, stale"} if record.record_id in stale else row
 
 
-def _logged_steps(item: _Read, run: "RunRecord") -> list["LoggedStep"]:
-    """Return the steps that a TorchTitan log prints, none for a record from anywhere else."""
-    from falloff.ingest.torchtitan import read_steps
-    from falloff.spec.source import read_source
-
-    if item.kind == "torchtitan":
-        return read_steps(item.path)
-    if item.kind != "external" or run.provenance != "imported":
-        return []
-    # what a record calls its log is a label; where the log stands, the source says
-    logs = {f"{item.path.name}/{files.name}": item.path / files.log for files in read_source(item.path).runs}
-    return read_steps(logs[run.record_id])
-
-
-def _print_records(item: _Read, known: Mapping[str, "Hardware"]) -> None:
+def _print_records(item: "Reading", known: Mapping[str, "Hardware"]) -> None:
     from falloff.report import text
 
     print(item.path)
@@ -260,7 +239,7 @@ def _print_records(item: _Read, known: Mapping[str, "Hardware"]) -> None:
         print(text.runs_table([_as_row(run, stale) for run in item.runs[:most]], known))
         _print_rest(len(item.runs), most)
     for run in item.runs:
-        steps = _logged_steps(item, run)
+        steps = item.steps.get(run.record_id, ())
         if steps:
             print(f"\n  {run.record_id}: its logged steps, each the mean since the line before")
             print(text.steps_table(steps, dataclasses.asdict(run), known))
@@ -281,7 +260,7 @@ def _print_rest(number: int, most: int) -> None:
         print(f"  and {number - most:,} more; --json has all {number:,}")
 
 
-def _remarks(item: _Read, known: Mapping[str, "Hardware"], stale: Mapping[str, str]) -> list[str]:
+def _remarks(item: "Reading", known: Mapping[str, "Hardware"], stale: Mapping[str, str]) -> list[str]:
     """Return what a reader of the table has to know: how runs failed, why there is no MFU, what is stale, flags."""
     from falloff.report import text
 
@@ -305,7 +284,7 @@ def _remarks(item: _Read, known: Mapping[str, "Hardware"], stale: Mapping[str, s
     ]
 
 
-def _as_json(item: _Read, known: Mapping[str, "Hardware"]) -> dict[str, Any]:
+def _as_json(item: "Reading", known: Mapping[str, "Hardware"]) -> dict[str, Any]:
     """Return the records as they are, and beside each run what is computed from it."""
     from falloff.analysis.efficiency import mfu, tokens_per_gpu_s
     from falloff.report import text
@@ -314,7 +293,8 @@ def _as_json(item: _Read, known: Mapping[str, "Hardware"]) -> dict[str, Any]:
     for run in item.runs:
         row = dataclasses.asdict(run)
         steps = [
-            {**dataclasses.asdict(step), "mfu": text.step_mfu(step, row, known)} for step in _logged_steps(item, run)
+            {**dataclasses.asdict(step), "mfu": text.step_mfu(step, row, known)}
+            for step in item.steps.get(run.record_id, ())
         ]
         computed = {
             "tokens_per_gpu_s": tokens_per_gpu_s(row),
@@ -427,13 +407,14 @@ def _refuse_several_logs(folder: Path) -> None:
         raise ValueError(f"{folder}: holds no log of its own; name one of those in it: {some}")
 
 
-def _read_record_file(path: Path) -> _Read:
+def _read_record_file(path: Path) -> "Reading":
+    from falloff.ingest.recognise import Reading
     from falloff.records import CollectiveRecord, RunRecord, records_of_either_kind
 
     records = records_of_either_kind(path)
     runs = [record for record in records if isinstance(record, RunRecord)]
     collectives = [record for record in records if isinstance(record, CollectiveRecord)]
-    return _Read(path=path, kind="records", runs=runs, collectives=collectives)
+    return Reading(path=path, kind="records", runs=runs, collectives=collectives)
 
 
 def _kind(record: object) -> str:

@@ -14,14 +14,16 @@ Event = dict[str, Any]
 def test_a_raw_log_is_known_by_its_content(write_log: Callable[..., Path], cpu_run: list[Event]) -> None:
     path = write_log(cpu_run)
     for given in (path, path.parent):
-        runs, collectives, kind = read_any(given)
-        assert (len(runs), len(collectives), kind) == (1, 0, "native")
+        reading = read_any(given)
+        assert (len(reading.runs), len(reading.collectives), reading.kind) == (1, 0, "native")
 
 
 def test_a_torchtitan_log_is_known_under_any_name(tmp_path: Path) -> None:
     path = Path(shutil.copy(FOLDER / "compile_bs2.log", tmp_path / "events.jsonl"))
-    (run,), _, kind = read_any(path)
-    assert kind == "torchtitan"
+    reading = read_any(path)
+    (run,) = reading.runs
+    assert reading.kind == "torchtitan"
+    assert [step.step for step in reading.steps[run.record_id]] == [1, 5, 10, 15, 20]
     assert (run.hardware, run.param_dtype, run.num_gpus) == ("h200-sxm", "bfloat16", 2)
     assert run.power_source == "no power samples"
     assert run.note is not None
@@ -29,14 +31,14 @@ def test_a_torchtitan_log_is_known_under_any_name(tmp_path: Path) -> None:
 
 
 def test_a_file_of_collectives_is_known_by_its_lines() -> None:
-    _, collectives, kind = read_any(FOLDER / "collectives_gemm.txt")
-    assert kind == "torch-collectives"
-    assert {record.num_ranks for record in collectives} == {2}
+    reading = read_any(FOLDER / "collectives_gemm.txt")
+    assert reading.kind == "torch-collectives"
+    assert {record.num_ranks for record in reading.collectives} == {2}
 
 
 def test_a_folder_with_a_source_is_read_whole() -> None:
-    runs, collectives, kind = read_any(FOLDER)
-    assert (len(runs), len(collectives), kind) == (2, 33, "external")
+    reading = read_any(FOLDER)
+    assert (len(reading.runs), len(reading.collectives), reading.kind) == (2, 33, "external")
 
 
 @pytest.mark.parametrize(

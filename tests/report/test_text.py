@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from falloff.ingest.torchtitan_log import LoggedStep
+from falloff.ingest.training_log import LoggedStep
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.report import text
 from falloff.spec.hardware import read_all_hardware

@@ -92,8 +92,8 @@ def test_all_missing_keys_are_named_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError) as error:
         read_source(folder)
     assert str(error.value) == (
-        f"{folder / 'source.yaml'}: address, version, licence, retrieved; runs 1: framework, log; "
-        "runs 1: power: format, columns, timezone, reading, gpus; runs 2: name, framework must be stated"
+        f"{folder / 'source.yaml'}: address, version, licence, retrieved; runs 1: log; "
+        "runs 1: power: format, columns, timezone, reading, gpus; runs 2: name must be stated"
     )
 
 

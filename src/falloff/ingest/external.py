@@ -7,14 +7,16 @@ from typing import Any
 
 from falloff.ingest.allreduce_readoff import read_allreduce_readoff
 from falloff.ingest.exposure import exposure_fields
+from falloff.ingest.frameworks import FRAMEWORKS, framework_of, read_framework_log
+from falloff.ingest.logtext import HEAD_CHARS, clean, read_head
 from falloff.ingest.power import measure_power, no_power, read_nvidia_smi
 from falloff.ingest.published import HARDWARE
 from falloff.ingest.published_collectives import read_collectives
+from falloff.ingest.steady import measured_windows, run_fields, with_defaults
 from falloff.ingest.torch_collectives import read_torch_collectives
-from falloff.ingest.torchtitan import measured_windows, run_fields
-from falloff.ingest.torchtitan_log import DEFAULT_PARAM_DTYPE, TorchTitanLog, read_torchtitan_log
 from falloff.ingest.torchtitan_tables import read_torchtitan_tables
 from falloff.ingest.training_cells import read_training_cells
+from falloff.ingest.training_log import LoggedStep, TrainingLog
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
 from falloff.spec.source import (
@@ -53,19 +55,36 @@ def read_folder(folder: Path, hardware: Path = HARDWARE) -> Records:
     return runs, collectives
 
 
-def torchtitan_record(path: Path, known: Mapping[str, Hardware]) -> RunRecord:
-    """Return the record of a TorchTitan log that comes alone, with nothing stated beside it."""
-    log = read_torchtitan_log(path)
-    fields = _with_default_dtype(run_fields(log), log)
+def framework_records(
+    path: Path, framework: str, known: Mapping[str, Hardware]
+) -> list[tuple[RunRecord, tuple[LoggedStep, ...]]]:
+    """Return the records of a framework's log that comes alone, one a run, each with the steps that it prints."""
+    logs = read_framework_log(path, framework)
+    names = [path.name] if len(logs) == 1 else [f"{path.name}/{number}" for number in range(1, len(logs) + 1)]
+    return [(_record_of_log(name, path, log, known), log.steps) for name, log in zip(names, logs, strict=True)]
+
+
+def _record_of_log(name: str, path: Path, log: TrainingLog, known: Mapping[str, Hardware]) -> RunRecord:
     return RunRecord(
-        record_id=path.name,
+        record_id=name,
         provenance="imported",
-        source="TorchTitan log",
+        source=FRAMEWORKS[log.framework].title,
         source_ref=path.name,
-        power_source="no power samples",
         trace_note="no trace",
-        **_with_hardware(fields, known),
+        **_with_power_source(_with_hardware(with_defaults(run_fields(log)), known)),
     )
+
+
+def logged_steps(folder: Path) -> dict[str, tuple[LoggedStep, ...]]:
+    """Return what each run's log of a folder prints, by record id; errors as of read_folder."""
+    return {
+        f"{folder.name}/{run.name}": _one_run(folder / run.log, run.framework).steps for run in read_source(folder).runs
+    }
+
+
+def _with_power_source(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with a reason for no power where the log itself prints none."""
+    return {"power_source": "no power samples", **{name: value for name, value in fields.items() if value is not None}}
 
 
 def collective_records(path: Path) -> list[CollectiveRecord]:
@@ -75,10 +94,10 @@ def collective_records(path: Path) -> list[CollectiveRecord]:
 
 def _run_record(folder: Path, source: ExternalSource, run: RunFiles, known: Mapping[str, Hardware]) -> RunRecord:
     where = f"{folder / SOURCE_NAME}: run {run.name}"
-    log = read_torchtitan_log(folder / run.log)
+    log = _one_run(folder / run.log, run.framework)
     try:
         fields = _with_stated(run_fields(log, run.left_out_steps), run.stated)
-        fields = _with_hardware(_with_default_dtype(fields, log), known)
+        fields = _with_hardware(with_defaults(fields), known)
         power, throttling = _power_fields(folder, run, log, fields.get("num_gpus"))
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
@@ -97,6 +116,17 @@ def _run_record(folder: Path, source: ExternalSource, run: RunFiles, known: Mapp
     )
 
 
+def _one_run(path: Path, framework: str) -> TrainingLog:
+    """Return the run of a log; ValueError where it holds several, since what is stated beside it is one run's."""
+    name = framework_of(clean(read_head(path, HEAD_CHARS)[0])) if framework == "auto" else framework
+    if name is None:
+        raise ValueError(f"{path}: is of no framework that falloff knows; known are {', '.join(FRAMEWORKS)}")
+    logs = read_framework_log(path, name)
+    if len(logs) > 1:
+        raise ValueError(f"{path}: holds {len(logs)} runs and {SOURCE_NAME} states one; split the file")
+    return logs[0]
+
+
 def _with_stated(fields: Mapping[str, Any], stated: StatedOfRun) -> dict[str, Any]:
     """Return the log's fields and those stated; ValueError where the two disagree."""
     merged = dict(fields)
@@ -108,18 +138,6 @@ def _with_stated(fields: Mapping[str, Any], stated: StatedOfRun) -> dict[str, An
             raise ValueError(f"stated.{name} is {value!r}; the log says {of_log!r}")
         merged[name] = value
     return merged
-
-
-def _with_default_dtype(fields: dict[str, Any], log: TorchTitanLog) -> dict[str, Any]:
-    """Return the fields with TorchTitan's default dtype where the log says mixed precision and nobody says which."""
-    if not log.is_mixed_precision or fields.get("param_dtype") is not None:
-        return fields
-    note = f"{DEFAULT_PARAM_DTYPE} is TorchTitan's default; the log says only that precision is mixed"
-    return {
-        **fields,
-        "param_dtype": DEFAULT_PARAM_DTYPE,
-        "note": _joined(fields.get("note"), note),
-    }
 
 
 def _with_hardware(fields: dict[str, Any], known: Mapping[str, Hardware]) -> dict[str, Any]:
@@ -136,7 +154,7 @@ def _with_hardware(fields: dict[str, Any], known: Mapping[str, Hardware]) -> dic
 
 
 def _power_fields(
-    folder: Path, run: RunFiles, log: TorchTitanLog, num_gpus: int | None
+    folder: Path, run: RunFiles, log: TrainingLog, num_gpus: int | None
 ) -> tuple[dict[str, Any], str | None]:
     if run.power is None:
         power = no_power("no power samples")

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from falloff.units import TERA
+
 _MODEL = re.compile(r"Building (?!device mesh)(\S+) (\S+?) ?with (.*)")
 _SIZE = re.compile(r"\bsize: ([\d,]+) total parameters")
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)")
@@ -19,6 +21,9 @@ FLOAT8_LINEAR = "float8 in linear layers"
 FLOAT8_FLAG = "Float8 in linear layers alone: no one peak belongs to it"
 # said when it is on; where the GPU cannot, the log says that swapping failed
 _FLOAT8 = re.compile(r"Float8 .*active|Swapped to Float8")
+# mixed_precision_param of TorchTitan's configuration; the log says only that mixed precision is on
+DEFAULT_PARAM_DTYPE = "bfloat16"
+_DEFAULT_NOTE = f"{DEFAULT_PARAM_DTYPE} is TorchTitan's default; the log says only that precision is mixed"
 # what TorchTitan prints when it was not installed as a package
 _UNKNOWN_VERSION = "0.0.0"
 # The shape of a network takes some 30 lines; a block that does not end is cut.
@@ -46,19 +51,22 @@ def read_facts(texts: Sequence[str]) -> dict[str, Any]:
         found["framework_version"] = version[1]
     if capacity:
         found["gpu_name"] = capacity[1]
+    peak = _first(_PEAK, texts)
+    if peak:
+        found["reported_peak_flops"] = float(peak[1])
+        convention = f"6 (N - N_embedding) + 12 L h s FLOPs a token over {float(peak[1]) / TERA:g} TFLOP/s"
+        found["reported_convention"] = f"TorchTitan: {convention}"
     if _first(_FLOAT8, texts):
         found |= {"param_dtype": FLOAT8_LINEAR, "flags": (FLOAT8_FLAG,)}
+    elif any("Mixed precision training is handled by" in text for text in texts):
+        found["defaults"] = {"param_dtype": (DEFAULT_PARAM_DTYPE, _DEFAULT_NOTE)}
+    if found.get("network", "").startswith("llama3-"):
+        found["arch"] = "dense"
     return found
 
 
 def _first(pattern: re.Pattern[str], texts: Sequence[str]) -> re.Match[str] | None:
     return next((match for text in texts if (match := pattern.search(text))), None)
-
-
-def read_peak_flops(texts: Sequence[str]) -> float | None:
-    """Return the peak in FLOP/s over which TorchTitan reckons its mfu, None where it does not say."""
-    peak = _first(_PEAK, texts)
-    return float(peak[1]) if peak else None
 
 
 def _network(texts: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 from falloff.analysis.bandwidth import algorithm_bandwidth_bytes_s, bus_bandwidth_bytes_s, median_time_s, times_s
 from falloff.analysis.comparability import Comparison, stated
 from falloff.analysis.efficiency import Row, flops_per_token, mean_step_s, mfu, number, tokens_per_gpu_s
-from falloff.ingest.torchtitan_log import LoggedStep
+from falloff.ingest.training_log import LoggedStep
 from falloff.spec.hardware import Hardware
 from falloff.spec.layout import AXES
 from falloff.units import GIB, GIGA, MILLI, TERA, bytes_label

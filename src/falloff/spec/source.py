@@ -15,6 +15,20 @@ from falloff.spec.reading import build, read_yaml, require_positive
 
 SOURCE_NAME = "source.yaml"
 TableFormat = Literal["falloff-training-cells", "falloff-collectives", "torchtitan-tables", "nccl-allreduce-readoff"]
+Framework = Literal[
+    "auto",
+    "torchtitan",
+    "megatron",
+    "nanotron",
+    "deepspeed",
+    "composer",
+    "nemo",
+    "nanochat",
+    "olmo-core",
+    "fms-fsdp",
+    "llamafactory",
+    "instructlab",
+]
 PowerReading = Literal["instant", "average"]
 
 
@@ -106,8 +120,8 @@ class RunFiles:
     """
 
     name: str
-    framework: Literal["torchtitan"]
     log: str
+    framework: Framework = "auto"  # auto: told by the log's content
     timezone: str | None = None
     trace: str | None = None
     trace_note: str | None = None

@@ -1,0 +1,33 @@
+"""Every framework whose training log is read: how its log is told by content, and how it reads."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from falloff.ingest.torchtitan import TORCHTITAN, is_torchtitan_log
+from falloff.ingest.training_log import System, TrainingLog, read_training_log
+
+
+@dataclass(frozen=True, kw_only=True)
+class Framework:
+    """One framework: its log in words, whether the head of a file (escapes removed) is its, and its System."""
+
+    title: str
+    is_log: Callable[[str], bool]
+    system: System
+
+
+FRAMEWORKS: Mapping[str, Framework] = {
+    framework.system.name: framework
+    for framework in (Framework(title="TorchTitan log", is_log=is_torchtitan_log, system=TORCHTITAN),)
+}
+
+
+def framework_of(head: str) -> str | None:
+    """Return the name of the framework whose log begins with this text, None for none; the first that knows it."""
+    return next((name for name, framework in FRAMEWORKS.items() if framework.is_log(head)), None)
+
+
+def read_framework_log(path: Path, name: str) -> list[TrainingLog]:
+    """Return the runs of a log of the framework of that name; errors as of read_training_log."""
+    return read_training_log(path, FRAMEWORKS[name].system)

@@ -1,0 +1,171 @@
+"""The text of any log, line by line: without colours and prefixes, unpacked where it is compressed, within bounds."""
+
+import codecs
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+GZIP_MAGIC = b"\x1f\x8b"
+CHUNK_BYTES = 1 << 18
+# A log tells its framework within this many characters; what TorchTitan prints before its first step line may be long.
+HEAD_CHARS = 1 << 20
+# Lines of real logs that hold a value are below 20 KiB; what is longer is a blob that somebody printed.
+LONGEST_LINE_CHARS = 1 << 20
+# gzip cannot pack more than 1032 to 1, logs pack 5 to 30 to 1 (the shipped ones 4 to 8).
+MOST_UNPACKED_RATIO = 200
+LEAST_SUSPICIOUS_BYTES = 64 << 20
+
+# CSI sequences (colours, up to 24 bit), OSC sequences (hyperlinks) and single escapes
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_ENDS = re.compile(r"[\r\n]+")
+# What launchers put before a line: torchrun --tee, PyTorch Lightning, mpirun --tag-output and --timestamp-output,
+# srun --label, kubectl logs --prefix. The rank is the number, where it is one.
+_PREFIXES = (
+    re.compile(r"\[(?:rank|default)(?P<rank>\d+)\]:"),
+    re.compile(r"\[\d+,(?P<rank>\d+)\](?:<std(?:out|err)>)?: ?"),
+    re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}<std(?:out|err)>: ?"),
+    re.compile(r"(?P<rank>\d+): (?=\S| )"),
+    re.compile(r"\[pod/[^\]]+\] "),
+)
+
+
+class Line(NamedTuple):
+    """One line. is_ended is False for the last one where its newline is missing, and for one longer than allowed."""
+
+    rank: int | None
+    text: str
+    is_ended: bool
+
+
+def clean(text: str) -> str:
+    """Return the text without colours, hyperlinks and other escape sequences."""
+    return _ESCAPES.sub("", text)
+
+
+def split_prefix(text: str) -> tuple[int | None, str]:
+    """Return the rank that a launcher put before the line, None without one, and the line without the prefix."""
+    found: int | None = None
+    for _ in _PREFIXES:  # they stand one after another: srun's before torchrun's
+        match = next((match for pattern in _PREFIXES if (match := pattern.match(text))), None)
+        if match is None:
+            break
+        rank = match.groupdict().get("rank")
+        found, text = (int(rank) if rank else found), text[match.end() :]
+    return found, text
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """Yield the lines of a log that hold anything, compressed or not (told by content).
+
+    Progress bars end theirs with a carriage return, which splits as a newline does. A compressed file that is cut
+    gives what is whole before the cut. ValueError, one sentence, for a file that cannot be read or unpacked, and
+    for one that unpacks to so much more than its size that it is no log.
+    """
+    for text, is_ended in _pieces(path):
+        rank, rest = split_prefix(clean(text))
+        rest = rest.rstrip()
+        if rest:
+            yield Line(rank, rest, is_ended)
+
+
+def _pieces(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each line, and whether it was ended."""
+    rest, too_long = "", False
+    for text in read_text(path):
+        lines = _ENDS.split(rest + text)
+        rest = lines.pop()
+        for line in lines:
+            if not too_long:
+                yield line, True
+            too_long = False
+        if len(rest) > LONGEST_LINE_CHARS:
+            if not too_long:
+                yield rest[:LONGEST_LINE_CHARS], False
+            rest, too_long = "", True
+    if rest and not too_long:
+        yield rest, False
+
+
+def read_text(path: Path) -> Iterator[str]:
+    """Yield the text of a file in pieces, undecodable bytes replaced; errors as of read_lines."""
+    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    try:
+        with path.open("rb") as stream:
+            for piece in _unpacked(stream, path):
+                yield decoder.decode(piece)
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def read_head(path: Path, num_chars: int) -> tuple[str, bool]:
+    """Return the first part of a file as text, and whether it is compressed; errors as of read_lines."""
+    head, is_compressed = "", is_gzip(path)
+    for text in read_text(path):
+        head += text
+        if len(head) >= num_chars:
+            break
+    return head[:num_chars], is_compressed
+
+
+def is_gzip(path: Path) -> bool:
+    """Return whether a file is compressed, whatever its name says; ValueError for one that cannot be read."""
+    try:
+        with path.open("rb") as stream:
+            return stream.read(2) == GZIP_MAGIC
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _unpacked(stream: BinaryIO, path: Path) -> Iterator[bytes]:
+    first = stream.read(CHUNK_BYTES)
+    if not first.startswith(GZIP_MAGIC):
+        while first:
+            yield first
+            first = stream.read(CHUNK_BYTES)
+        return
+    unpacker, packed, unpacked = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 0, 0
+    while first:
+        packed += len(first)
+        while first:
+            try:
+                piece = unpacker.decompress(first, CHUNK_BYTES)
+            except zlib.error as error:
+                if not unpacked:
+                    raise ValueError(f"{path}: is compressed and cannot be unpacked ({error})") from error
+                return  # damaged from here on: what is whole before it counts, as for a file that is cut
+            unpacked += len(piece)
+            if unpacked > max(LEAST_SUSPICIOUS_BYTES, MOST_UNPACKED_RATIO * packed):
+                raise ValueError(f"{path}: unpacks to more than {MOST_UNPACKED_RATIO} times its size; no log does")
+            if piece:
+                yield piece
+            first = unpacker.unconsumed_tail
+            if unpacker.eof:
+                # gzip files may be joined
+                first, unpacker = unpacker.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        first = stream.read(CHUNK_BYTES)
+
+
+_SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_NUMBER = re.compile(
+    r"(?P<value>[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?))"
+    r"(?P<suffix>[KMGBT]?)",
+    re.IGNORECASE,
+)
+_BLANKS = frozenset({"", "n/a", "[n/a]", "none", "null", "-"})
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a field holds: 1,234.5, 9.6E-08, 11.5K, 85.8G, 85.8B, nan.
+
+    None for a blank and for N/A; ValueError for anything else, half a number among it.
+    """
+    text = text.strip()
+    if text.casefold() in _BLANKS:
+        return None
+    match = _NUMBER.fullmatch(text)
+    if match is None or not any(c.isalnum() for c in match["value"]):
+        raise ValueError(f"{text[:40]!r} is no number")
+    value = float(match["value"].replace(",", ""))
+    return value * _SUFFIXES[match["suffix"].upper()] if match["suffix"] else value

@@ -1,0 +1,272 @@
+"""A training log of any framework: its step lines, the facts before them, how it ended, one TrainingLog a run.
+
+Frameworks differ in how a line reads and in what it counts; how lines become runs is the same for all and stands
+here. A framework is a System: a few functions and patterns in a module of its own.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from falloff.ingest.logtext import Line, read_lines
+
+# Ranks of one run print a step within this time of each other.
+LARGEST_SKEW_S = 10.0
+# Configurations and the printed network come to some thousand lines.
+MOST_HEADER_LINES = 20_000
+
+OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|HIP out of memory")
+FAILURE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedStep:
+    """One step line or block. Rates are means over num_steps steps that end with `step`; None is not printed, or N/A.
+
+    Everything stands here as the log prints it, in SI units; what follows from it is computed elsewhere. time is the
+    host's local time, peak_flops_share the log's MFU (0.55 for 55 %), energy_j one GPU's in one step.
+    """
+
+    step: int
+    total_steps: int | None = None
+    num_steps: int | None = None  # where the log says so; None: the steps since the line before
+    time: datetime | None = None
+    rank: int | None = None
+    loss: float | None = None
+    grad_norm: float | None = None
+    memory_bytes: float | None = None
+    step_s: float | None = None
+    tokens_per_s: float | None = None  # of all GPUs
+    tokens_per_gpu_s: float | None = None
+    samples_per_s: float | None = None  # of all GPUs
+    flops_per_gpu_s: float | None = None
+    hardware_flops_per_gpu_s: float | None = None
+    peak_flops_share: float | None = None
+    draw_w: float | None = None
+    energy_j: float | None = None
+    global_batch: int | None = None  # samples
+    seq: int | None = None
+    tokens_seen: float | None = None
+    samples_seen: float | None = None
+    event: str | None = None  # what stopped the steps within this window, as the lines before it say
+    unusable: str | None = None  # why its rates count for nothing: a running mean, a first line after a restart
+    more: Mapping[str, str] = field(default_factory=dict)  # fields that have no place above, as printed
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingLog:
+    """What one run's part of a log says. `facts` are RunRecord fields; num_cut_lines counts lines that are not whole.
+
+    steps has one entry a logged step, all ranks' lines merged; num_rows is how many whole lines they are from.
+    """
+
+    framework: str
+    steps: tuple[LoggedStep, ...]
+    num_rows: int
+    num_cut_lines: int
+    facts: Mapping[str, Any]
+    starts: bool  # whether it holds the start of a launch: the first lines are not steady
+    outcome: str
+    outcome_reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """How one framework's log reads.
+
+    is_step: whether a line is a step line or what is left of one. parse: the step of a whole line and the names of
+    the fields that every whole line of this log has; None for a line that is cut or garbled. read_facts: RunRecord
+    fields that lines before the first step state. events: what stops the steps, in words, and the line that says so.
+    ended: what it prints when a run ends well (None: it prints nothing, the last of total_steps tells). join: makes
+    one line of a block of lines. ranks_repeat: whether several ranks print the same step without saying who they are.
+    """
+
+    name: str
+    is_step: Callable[[str], bool]
+    parse: Callable[[Line], tuple[LoggedStep, frozenset[str]] | None]
+    read_facts: Callable[[Sequence[str]], Mapping[str, Any]]
+    events: tuple[tuple[str, re.Pattern[str]], ...] = ()
+    ended: re.Pattern[str] | None = None
+    begins: re.Pattern[str] | None = None  # a line that only the start of a launch has
+    join: Callable[[Iterable[Line]], Iterator[Line]] | None = None
+    ranks_repeat: bool = True
+
+
+def read_training_log(path: Path, system: System) -> list[TrainingLog]:
+    """Return the runs of a log, in order: a step that does not go on from the one before begins another run.
+
+    ValueError, one sentence, for a file that cannot be read, and one that has neither a whole step line nor a
+    failure.
+    """
+    lines: Iterable[Line] = read_lines(path)
+    runs = _split(system.join(lines) if system.join else lines, system)
+    logs: list[TrainingLog] = []
+    for run in runs:
+        logs.append(_finish(run, system, logs[-1].facts if logs else {}))
+    if not any(log.steps or log.outcome != "killed" for log in logs):
+        raise ValueError(f"{path}: holds no whole step line of {system.name}, and no failure")
+    return [log for log in logs if log.steps or log.outcome != "killed"]
+
+
+@dataclass(kw_only=True)
+class _Run:
+    """The lines of one run, gathered one after another."""
+
+    header: list[Line] = field(default_factory=list)
+    rows: list[tuple[LoggedStep, frozenset[str]]] = field(default_factory=list)
+    last_of_rank: dict[int | None, LoggedStep] = field(default_factory=dict)
+    num_cut: int = 0
+    event: str | None = None
+    begins: bool = False
+    ended: bool = False
+    out_of_memory: str | None = None
+    failure: str | None = None
+
+
+def _split(lines: Iterable[Line], system: System) -> list[_Run]:
+    runs = [_Run()]
+    between: list[Line] = []  # lines since the last step, the header of a run that may begin
+    for line in lines:
+        if not system.is_step(line.text):
+            if len(between) < MOST_HEADER_LINES:
+                between.append(line)
+            _note(runs[-1], line.text, system)
+            continue
+        parsed = system.parse(line)
+        if parsed is None:
+            runs[-1].num_cut += 1
+            continue
+        step, names = parsed
+        before = runs[-1].last_of_rank.get(line.rank)
+        if before is not None and _is_another_run(before, step, line.rank, system):
+            runs.append(_begin_again(runs[-1], between, system))
+        if not runs[-1].rows:
+            runs[-1].header += between
+        between = []
+        _add(runs[-1], replace(step, rank=line.rank), names)
+    if not runs[-1].rows:
+        runs[-1].header += between  # a run that failed before its first step
+    return runs
+
+
+def _note(run: _Run, text: str, system: System) -> None:
+    """Keep what a line that is no step says of the run: an event, an end, a failure."""
+    run.event = next((words for words, pattern in system.events if pattern.search(text)), run.event)
+    run.begins = run.begins or bool(system.begins and system.begins.search(text))
+    run.ended = run.ended or bool(system.ended and system.ended.search(text))
+    if run.out_of_memory is None and OUT_OF_MEMORY.search(text):
+        run.out_of_memory = text.strip()[:200]
+    if run.failure is None and FAILURE.search(text):
+        run.failure = text.strip()[:200]
+
+
+def _begin_again(before: _Run, between: Sequence[Line], system: System) -> _Run:
+    """Return the run after another one in a file. What was said since the last step belongs to its start."""
+    run = _Run()
+    if system.begins and any(system.begins.search(line.text) for line in between):
+        run.begins = True
+    run.event, before.event = before.event, None
+    return run
+
+
+def _add(run: _Run, step: LoggedStep, names: frozenset[str]) -> None:
+    is_first_of_step = all(step.step != other.step for other in run.last_of_rank.values())
+    if is_first_of_step:
+        step, run.event = replace(step, event=step.event or run.event), None
+    run.last_of_rank[step.rank] = step
+    run.rows.append((step, names))
+
+
+def _is_another_run(before: LoggedStep, step: LoggedStep, rank: int | None, system: System) -> bool:
+    """Return whether a rank's step cannot follow the one before; without prefixes all ranks may print the same step."""
+    if step.step != before.step:
+        return step.step < before.step
+    if rank is not None or not system.ranks_repeat:
+        return True
+    known = before.time is not None and step.time is not None
+    return known and abs((step.time - before.time).total_seconds()) > LARGEST_SKEW_S  # type: ignore[operator]
+
+
+def _finish(run: _Run, system: System, facts_before: Mapping[str, Any]) -> TrainingLog:
+    usual = Counter(names for _, names in run.rows).most_common(1)
+    whole = [step for step, names in run.rows if not names < usual[0][0]]
+    by_step: dict[int, list[LoggedStep]] = {}
+    for step in whole:
+        by_step.setdefault(step.step, []).append(step)
+    steps = tuple(merge_ranks(by_step[number]) for number in sorted(by_step))
+    facts = dict(system.read_facts(_lowest_ranks_texts(run.header)))
+    outcome, reason = _outcome(run, steps)
+    return TrainingLog(
+        framework=system.name,
+        steps=steps,
+        num_rows=len(whole),
+        num_cut_lines=run.num_cut + len(run.rows) - len(whole),
+        facts=facts or facts_before,
+        starts=run.begins or bool(steps and steps[0].step <= 1),
+        outcome=outcome,
+        outcome_reason=reason,
+    )
+
+
+def _lowest_ranks_texts(lines: Sequence[Line]) -> list[str]:
+    """Return the lines of the lowest rank and those of no rank: a block must not mix two ranks."""
+    lowest = min((line.rank for line in lines if line.rank is not None), default=None)
+    return [line.text for line in lines if line.rank in (None, lowest)]
+
+
+def merge_ranks(steps: Sequence[LoggedStep]) -> LoggedStep:
+    """Return one step of all ranks' lines: the slowest one's times and rates, the most memory, a loss that is known."""
+    slowest = max(steps, key=_slowness)
+    losses = [step.loss for step in steps if step.loss is not None]
+    peaks = [step.memory_bytes for step in steps if step.memory_bytes is not None]
+    events = [step.event for step in steps if step.event is not None]
+    return replace(
+        slowest,
+        loss=losses[-1] if losses else None,
+        memory_bytes=max(peaks) if peaks else None,
+        event=events[0] if events else None,
+    )
+
+
+def _slowness(step: LoggedStep) -> float:
+    """Return what is larger for a slower step."""
+    if step.step_s is not None:
+        return step.step_s
+    rates = (step.tokens_per_gpu_s, step.tokens_per_s, step.samples_per_s)
+    return next((-rate for rate in rates if rate is not None), -math.inf)
+
+
+def _outcome(run: _Run, steps: Sequence[LoggedStep]) -> tuple[str, str | None]:
+    for step in steps:
+        if step.loss is not None and not math.isfinite(step.loss):
+            return "unstable", f"the loss of step {step.step} is {step.loss}"
+    vanished = _vanished_loss(steps)
+    if vanished is not None:
+        return "unstable", f"step {vanished.step} prints no loss: it is no number"
+    last = steps[-1] if steps else None
+    if run.ended or (last is not None and last.total_steps is not None and last.step >= last.total_steps):
+        return "ok", None
+    if run.out_of_memory:
+        return "oom", run.out_of_memory
+    if run.failure:
+        return "crash", run.failure
+    where = f"after step {last.step}" if last else "before the first step line"
+    return "killed", f"the log ends {where} and does not say that the run is done; it may be an excerpt"
+
+
+def _vanished_loss(steps: Sequence[LoggedStep]) -> LoggedStep | None:
+    """Return the first step that prints no loss after others did, or with a gradient norm that is no number.
+
+    Megatron leaves the field out of the line where the loss is NaN, and its counter of NaN iterations stays 0.
+    """
+    for before, step in zip([None, *steps], steps, strict=False):
+        was_there = before is not None and before.loss is not None
+        is_no_number = step.grad_norm is not None and not math.isfinite(step.grad_norm)
+        if step.loss is None and (was_there or is_no_number):
+            return step
+    return None
