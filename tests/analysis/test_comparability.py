@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.analysis.comparability import COLLECTIVE_FIELDS, RUN_FIELDS, compare, compare_records
+from falloff.analysis.comparability import compare, compare_records
+from falloff.analysis.compared_fields import COLLECTIVE_FIELDS, RUN_FIELDS
 from falloff.records import CollectiveRecord, RunRecord
 
 IDENTITY: dict[str, Any] = {
@@ -80,7 +81,10 @@ def test_a_batch_that_neither_stays_nor_grows_with_the_machine_is_another_worklo
 
 def test_an_efficiency_above_1_02_is_flagged_only_towards_more_gpus() -> None:
     faster = record(num_gpus=128, reported_tokens_per_gpu_s=1030.0)
-    assert compare_records(record(), faster).flags == ("efficiency 103.0% is above 102%: more per GPU on more GPUs",)
+    assert compare_records(record(), faster).flags == (
+        "superlinear: efficiency 103.0% is above 102%: more per GPU on more GPUs, cause unknown: nothing that both "
+        "state differs",
+    )
     assert compare_records(record(), record(reported_tokens_per_gpu_s=1030.0)).flags == ()
     assert compare_records(record(), {**faster, "reported_tokens_per_gpu_s": 1019.0}).flags == ()
 

@@ -112,14 +112,18 @@ def all_sweeps(study, **changes):
     return sweep(study.cells[-1], **changes)
 
 
-def test_three_launches_have_an_interval_and_one_has_none(study, tmp_path):
+def test_three_launches_have_an_interval_and_one_has_that_of_cells_like_it(study, tmp_path):
     table, _ = tabulate(study, tmp_path, all_runs(study), all_sweeps(study))
     throughput = table[table["panel"] == "throughput"].set_index("label")
     assert throughput.loc["dp_shard 1", "n"] == 3
     assert throughput.loc["dp_shard 1", "y_low"] < 128 / 0.12 < throughput.loc["dp_shard 1", "y_high"]
     assert throughput.loc["tp 2", "y"] == pytest.approx(128 / 0.11)
-    assert math.isnan(throughput.loc["tp 2", "y_low"])
-    assert "HSDP 2×2" in throughput.index
+    assert throughput.loc["tp 2", "y_low"] < 128 / 0.11 < throughput.loc["tp 2", "y_high"]
+    pooled = "95 %, pooled between-run spread of 2 cells, 4 degrees of freedom"
+    assert throughput.loc["tp 2", "interval"] == pooled
+    # nothing that was repeated had more processes than cores
+    assert math.isnan(throughput.loc["HSDP 2×2", "y_low"])
+    assert throughput.loc["dp_shard 1", "spread"] == pytest.approx(0.13 / 0.11)
 
 
 def test_more_processes_than_cores_are_flagged(study, tmp_path):

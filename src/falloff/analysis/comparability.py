@@ -1,6 +1,8 @@
-"""Comparability: which fields of two runs differ, agree or are not stated, and which make a ratio unfair."""
+"""Comparability: which fields of two records differ, agree or are not stated, and which make a ratio unfair."""
 
+import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -8,115 +10,48 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
+from falloff.analysis.compared_fields import (
+    ABSOLUTE,
+    APART,
+    BATCH,
+    CAUSES,
+    COLLECTIVE_FIELDS,
+    CONCERNS,
+    FOLLOWS,
+    NUMBERS_OF,
+    RELATIVE,
+    RUN_FIELDS,
+    SHARE,
+    Concern,
+)
 from falloff.analysis.coverage import differing_fields
-from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
+from falloff.analysis.efficiency import Row, number
+from falloff.analysis.rates import is_collective, rates
+from falloff.analysis.scaling_kind import ROUNDING, ScalingKind, scaling_kind
 
 Verdict = Literal["differs", "agrees", "not stated"]
 
 # Per-GPU throughput does not rise with the machine by more than what one reading scatters.
 MAX_EFFICIENCY = 1.02
-
-# What a difference does to a comparison; None marks identity that changes no number by itself.
-RUN_FIELDS: dict[str, str | None] = {
-    "source": "two sources count and steady their numbers in their own ways",
-    "provenance": "a reading, a table in print and a prediction are different kinds of evidence",
-    "outcome": "a run that failed has at most its first steps",
-    "network": "another network is other work per token",
-    "params": "another network is other work per token",
-    "active_params": "another network is other work per token",
-    "layers": "another network is other work per token",
-    "hidden": "another network is other work per token",
-    "heads": "another network is other work per token",
-    "kv_heads": "another network is other work per token",
-    "ffn": "another network is other work per token",
-    "vocab": "another network is other work per token",
-    "task": "fine-tuning leaves out work that pretraining does",
-    "seq": "attention costs more per token in a longer sequence",
-    "microbatch": "larger kernels run nearer to the peak",
-    "global_batch": "a larger batch hides more communication behind more work",
-    "tokens_per_step": "a larger batch hides more communication behind more work",
-    "dp_replicate": "the layout decides what is communicated",
-    "dp_shard": "the layout decides what is communicated",
-    "dp": "the layout decides what is communicated",
-    "tp": "the layout decides what is communicated",
-    "pp": "the layout decides what is communicated",
-    "vpp": "the layout decides what is communicated",
-    "cp": "the layout decides what is communicated",
-    "ep": "the layout decides what is communicated",
-    "sharding": "the layout decides what is communicated",
-    "sequence_parallel": "the layout decides what is communicated",
-    "framework": "another program, other kernels and another overlap",
-    "framework_version": "versions of one program differ in speed",
-    "commit": "another revision of the program may run or time another step",
-    "torch": "versions of one library differ in speed",
-    "cuda": "versions of one library differ in speed",
-    "nccl": "versions choose other algorithms and protocols",
-    "driver": "drivers differ in clocks and in speed",
-    "python": None,
-    "backend": "gloo and NCCL are not the same collectives",
-    "compile": "compiled and eager steps launch other kernels",
-    "attention": "attention kernels differ in speed",
-    "recompute": "recomputation adds a forward pass to each step",
-    "threads_per_process": "threads of a process share its work, and the cores",
-    "environment": "settings of NCCL choose algorithms, channels and protocols",
-    "seed": None,
-    "warmup_steps": "a window that begins earlier holds steps that are not steady yet",
-    "param_dtype": "the peak and the bytes moved follow the precision",
-    "reduce_dtype": "the bytes of the gradient reduction follow the precision",
-    "device": "a CPU is no GPU",
-    "hardware": "another GPU has other peaks and memory",
-    "gpu_name": "variants of one GPU differ in memory and power limit",
-    "board_part_number": "another board may have another memory and power limit",
-    "vbios": "the firmware sets clocks and power limits",
-    "power_limit_w": "the power limit sets the clock under load",
-    "cpu": "a CPU does the work, or launches the kernels that do",
-    "cores": "processes wait for cores",
-    "num_gpus": "the number of GPUs decides what is communicated",
-    "gpus_per_node": "fewer GPUs in a node, more traffic between nodes",
-    "nodes": "the network between nodes is slower than the links in one",
-    "interconnect": "another network, other collectives",
-    "site": "another site, another network and other neighbours",
-    "gpu_uuids": None,
-    "oversubscribed": "more processes than cores wait for each other",
+SUPERLINEAR = "superlinear"
+# PEP 440's developmental releases, and names under which a branch's newest commit is installed
+_NIGHTLY = re.compile(r"\.dev\d|nightly|\bhead\b", re.IGNORECASE)
+SCALES = ("num_gpus", "nodes", "num_ranks")
+_SCALING_WORDS: dict[ScalingKind, str] = {
+    "strong": "the batch stays the same",
+    "weak": "the batch grows with the GPUs",
+    "mixed": "the batch neither stays nor grows with the GPUs",
 }
-COLLECTIVE_FIELDS: dict[str, str | None] = {
-    "source": "two sources count and steady their numbers in their own ways",
-    "provenance": "a reading, a table in print and a prediction are different kinds of evidence",
-    "outcome": "a sweep that failed has at most its first sizes",
-    "collective": "collectives move different amounts of data",
-    "message_bytes": "small messages are bound by latency, large ones by bandwidth",
-    "num_ranks": "the ring grows with the ranks",
-    "nodes": "the network between nodes is slower than the links in one",
-    "ranks_per_node": "fewer ranks in a node, more traffic between nodes",
-    "dtype": "the bytes of an element change the reduction",
-    "algorithm": "algorithms differ in latency and in traffic",
-    "hardware": "another GPU has other links",
-    "gpu_name": "variants of one GPU differ in their links",
-    "device": "a CPU is no GPU",
-    "backend": "gloo and NCCL are not the same collectives",
-    "interconnect": "another network, other collectives",
-    "commit": "another revision of the program may run or time another sweep",
-    "nccl": "versions choose other algorithms and protocols",
-    "torch": "versions of one library differ in speed",
-    "driver": "drivers differ in speed",
-    "environment": "settings of NCCL choose algorithms, channels and protocols",
-    "cpu": "a CPU does the work of gloo, and launches the kernels of NCCL",
-    "cores": "ranks wait for cores",
-    "threads_per_process": "threads of a process share its work, and the cores",
-    "warmup_iterations": "the first iterations open connections and buffers",
-    "oversubscribed": "more processes than cores wait for each other",
-}
-
-# What has to change with the number of GPUs when the rest is held: not a second difference.
-_FOLLOWS_GPUS = ("nodes", "dp", "dp_replicate", "dp_shard", "gpu_uuids")
-_BATCH = ("global_batch", "tokens_per_step")
 # fields of a cell that records hold under another name
 _CELL_FIELDS_OF_RECORDS = ("network.name", "num_processes", "collectives", "message_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FieldComparison:
-    """One field of two records. matters: the difference makes a ratio of the two unfair, and why says how."""
+    """One field of two records. matters: the difference makes a ratio of the two unfair, and why says how.
+
+    concern names the quantity whose ratio it is: a meter's scope says nothing of tokens/s.
+    """
 
     field: str
     a: Any
@@ -124,16 +59,27 @@ class FieldComparison:
     verdict: Verdict
     matters: bool
     why: str
+    concern: Concern = "speed"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Two records, field by field. ratio is b over a in tokens/s per GPU (None: not both known)."""
+    """Two records, field by field.
+
+    ratio is b over a in `quantity` (None: no rate is known of both), scaling how the batch goes with the GPUs, causes
+    what can make the larger run faster per GPU than the smaller, where it is; flags are for figures and people.
+    """
 
     a: str
     b: str
+    axes: tuple[str, ...]
     fields: tuple[FieldComparison, ...]
+    quantity: str | None
+    rate_a: float | None
+    rate_b: float | None
     ratio: float | None
+    scaling: ScalingKind | None
+    causes: tuple[str, ...]
     flags: tuple[str, ...]
     sentence: str
 
@@ -141,10 +87,27 @@ class Comparison:
         """Return the fields of one verdict, in the order in which they are compared."""
         return tuple(field.field for field in self.fields if field.verdict == verdict)
 
+    def unfair_to(self, concern: Concern) -> tuple[str, ...]:
+        """Return the fields that differ and make a ratio of speeds, energies or memories unfair."""
+        return tuple(field.field for field in self.fields if field.matters and field.concern == concern)
+
     @property
     def unfair(self) -> tuple[str, ...]:
-        """Return the fields that differ and matter."""
-        return tuple(field.field for field in self.fields if field.matters)
+        """Return the fields that differ and matter to the ratio."""
+        return self.unfair_to("speed")
+
+    @property
+    def apart(self) -> bool:
+        """Return whether the two ran on unlike machines or did unlike work, so that no ratio is an efficiency."""
+        return any(name in APART for name in self.unfair)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """Return what a figure prints beside a point: each field that matters, with both values."""
+        unfair = self.unfair
+        return tuple(
+            f"{field.field}: {words(field.a)} → {words(field.b)}" for field in self.fields if field.field in unfair
+        )
 
 
 def compare_records(a: Row, b: Row, axes: Sequence[str] = ()) -> Comparison:
@@ -154,26 +117,74 @@ def compare_records(a: Row, b: Row, axes: Sequence[str] = ()) -> Comparison:
     do not count as unfair, nor does what must follow from them.
     """
     compared = tuple(compare(a, b, axes))
-    ratio = _ratio(a, b)
-    flags = []
-    grows = number(b, "num_gpus") > number(a, "num_gpus")
-    if ratio is not None and grows and ratio > MAX_EFFICIENCY:
-        flags.append(f"efficiency {ratio:.1%} is above {MAX_EFFICIENCY:.0%}: more per GPU on more GPUs")
+    quantity, rate_a, rate_b = rates(a, b) or (None, None, None)
+    ratio = rate_b / rate_a if rate_a and rate_b else None
+    superlinear = _is_superlinear(a, b, ratio)
+    causes = _causes(compare(a, b, (*axes, "num_gpus"))) if superlinear else ()
+    scaling = None if is_collective(a) else scaling_kind((a, b))
     return Comparison(
         a=str(a.get("record_id")),
         b=str(b.get("record_id")),
+        axes=tuple(axes),
         fields=compared,
+        quantity=quantity,
+        rate_a=rate_a,
+        rate_b=rate_b,
         ratio=ratio,
-        flags=tuple(flags),
-        sentence=_sentence(compared, axes),
+        scaling=scaling,
+        causes=causes,
+        flags=(*_superlinear_flags(superlinear, causes), *itertools.chain(*map(remarks, (a, b)))),
+        sentence=" ".join((_sentence(compared, axes), *_scaling_sentence(scaling))),
     )
 
 
 def compare(a: Row, b: Row, axes: Sequence[str] = ()) -> list[FieldComparison]:
     """Return each field of two records with its verdict. What either leaves blank is not stated, never equal."""
-    reasons = COLLECTIVE_FIELDS if "message_bytes" in a else RUN_FIELDS
+    reasons = COLLECTIVE_FIELDS if is_collective(a) else RUN_FIELDS
     fields = [_compare_field(name, why, a, b, axes) for name, why in reasons.items()]
     return [*fields, *_compare_cells(a, b, reasons)]
+
+
+def stated(value: Any) -> Any:
+    """Return a record's value with every spelling of a blank (NaN, empty text, empty list) as None."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return tuple(value) or None
+    if value is None or (isinstance(value, str) and not value.strip()):
+        return None
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return None if value is pd.NA else value
+
+
+def words(value: Any) -> str:
+    """Return a field's value for people: whole numbers with commas."""
+    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def remarks(row: Row) -> tuple[str, ...]:
+    """Return what a record says against itself, whatever it is compared with: throttling, a straggler, a dev build.
+
+    A clock that was held down counts from SHARE of the power samples on.
+    """
+    name = row.get("record_id")
+    return tuple(f"{name}: {remark}" for remark in _remarks(row))
+
+
+def _remarks(row: Row) -> Iterator[str]:
+    for field, holder in (("power_cap_share", "the power limit"), ("thermal_share", "heat")):
+        share = number(row, field)
+        if share >= SHARE:
+            yield f"{holder} held the clocks down in {share:.0%} of the power samples"
+    if straggler := stated(row.get("straggler")):
+        yield f"straggler: {straggler}"
+    if stated(row.get("oversubscribed")):
+        yield "oversubscribed: more processes than cores"
+    if number(row, "num_wrong") > 0:
+        yield f"{number(row, 'num_wrong'):,.0f} elements came out wrong"
+    for field in ("torch", "framework_version"):
+        version = stated(row.get(field))
+        if version and _NIGHTLY.search(str(version)):
+            yield f"{field} {version} is a development build: installed on another day it is other software"
 
 
 def _compare_cells(a: Row, b: Row, reasons: Mapping[str, str | None]) -> Iterator[FieldComparison]:
@@ -189,25 +200,26 @@ def _compare_cells(a: Row, b: Row, reasons: Mapping[str, str | None]) -> Iterato
             )
 
 
-def stated(value: Any) -> Any:
-    """Return a record's value with every spelling of a blank (NaN, empty text, empty list) as None."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return tuple(value) or None
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return None if value is pd.NA else value
-
-
 def _compare_field(name: str, why: str | None, a: Row, b: Row, axes: Sequence[str]) -> FieldComparison:
     left, right = stated(a.get(name)), stated(b.get(name))
     if left is None or right is None:
         return FieldComparison(field=name, a=left, b=right, verdict="not stated", matters=False, why="")
-    if left == right:
+    if agree(name, left, right):
         return FieldComparison(field=name, a=left, b=right, verdict="agrees", matters=False, why="")
     reason, matters = _weigh(name, why, a, b, axes)
-    return FieldComparison(field=name, a=left, b=right, verdict="differs", matters=matters, why=reason)
+    concern = CONCERNS.get(name, "speed")
+    return FieldComparison(field=name, a=left, b=right, verdict="differs", matters=matters, why=reason, concern=concern)
+
+
+def agree(name: str, left: Any, right: Any) -> bool:
+    """Return whether two stated values of a field are the same: texts but for case and blanks, numbers as measured."""
+    if isinstance(left, str) and isinstance(right, str):
+        return left.casefold().split() == right.casefold().split()
+    if name in RELATIVE or name in ABSOLUTE:
+        # a share is a quotient of samples, so that 0.12 and 0.07 are 5 points apart but for rounding
+        off = ABSOLUTE.get(name, 0.0) + 1e-9
+        return math.isclose(left, right, rel_tol=RELATIVE.get(name, 0.0), abs_tol=off)
+    return bool(left == right)
 
 
 def _weigh(name: str, why: str | None, a: Row, b: Row, axes: Sequence[str]) -> tuple[str, bool]:
@@ -216,32 +228,90 @@ def _weigh(name: str, why: str | None, a: Row, b: Row, axes: Sequence[str]) -> t
         return "the axis of the comparison", False
     if why is None:
         return "changes no number by itself", False
-    if "num_gpus" in axes and name in _FOLLOWS_GPUS:
-        return "follows from the number of GPUs", False
-    if "num_gpus" in axes and name in _BATCH and _same_per_gpu(name, a, b):
+    followed = next((axis for axis in axes if name in FOLLOWS.get(axis, ())), None)
+    if followed:
+        return f"follows from {_AXIS_WORDS[followed]}", False
+    if "num_gpus" in axes and name in BATCH and _same_per_gpu(name, a, b):
         return "the same per GPU: the batch grows with the machine (weak scaling)", False
+    if name == "placement" and _has_more_nodes(a, b, axes):
+        return "more nodes stand in more places", False
+    if name == "window" and _begins_alike(a, b):
+        return "begins at the same step and is longer in one", False
+    if name in CONCERNS and not _both_have(CONCERNS[name], a, b):
+        return f"concerns {CONCERNS[name]} alone, which not both have", False
     return why, True
 
 
+_AXIS_WORDS = {"num_gpus": "the number of GPUs", "nodes": "the number of nodes", "num_ranks": "the number of ranks"}
+
+
 def _same_per_gpu(name: str, a: Row, b: Row) -> bool:
-    return math.isclose(number(a, name) / number(a, "num_gpus"), number(b, name) / number(b, "num_gpus"))
+    per_gpu = (number(a, name) / number(a, "num_gpus"), number(b, name) / number(b, "num_gpus"))
+    return math.isclose(*per_gpu, rel_tol=ROUNDING)
 
 
-def _ratio(a: Row, b: Row) -> float | None:
-    if "message_bytes" in a or "message_bytes" in b:
+def _has_more_nodes(a: Row, b: Row, axes: Sequence[str]) -> bool:
+    """Return whether the number of nodes is the question or follows from it, and differs."""
+    return any(axis in SCALES for axis in axes) and number(a, "nodes") != number(b, "nodes")
+
+
+def _begins_alike(a: Row, b: Row) -> bool:
+    """Return whether two windows, 'steps 11-30; left out: ...', begin at one step and neither is a single step."""
+    first, second = _steps_of(a), _steps_of(b)
+    single = any(len(set(steps)) < 2 for steps in (first, second))
+    return not single and first[0] == second[0]
+
+
+def _steps_of(row: Row) -> list[int]:
+    """Return the numbers in what a window keeps; what it leaves out, and why, stands behind a semicolon."""
+    return [int(found) for found in re.findall(r"\d+", str(row.get("window")).partition(";")[0])]
+
+
+def _both_have(concern: Concern, a: Row, b: Row) -> bool:
+    return all(any(not math.isnan(number(row, name)) for name in NUMBERS_OF[concern]) for row in (a, b))
+
+
+def _is_superlinear(a: Row, b: Row, ratio: float | None) -> float | None:
+    """Return the larger run's rate per GPU over the smaller one's where that is more than there can be, else None."""
+    gpus = number(a, "num_gpus"), number(b, "num_gpus")
+    if ratio is None or gpus[0] == gpus[1] or math.isnan(sum(gpus)):
         return None
-    ratio = tokens_per_gpu_s(b) / tokens_per_gpu_s(a)
-    return ratio if math.isfinite(ratio) else None
+    efficiency = ratio if gpus[1] > gpus[0] else 1 / ratio
+    return efficiency if efficiency > MAX_EFFICIENCY else None
+
+
+def _causes(compared: Sequence[FieldComparison]) -> tuple[str, ...]:
+    """Return what the fields that differ and matter are called as causes, the likeliest first, each once."""
+    unfair = [field.field for field in compared if field.matters and field.concern == "speed"]
+    order = list(CAUSES)
+    unfair.sort(key=lambda name: order.index(name) if name in CAUSES else len(order))
+    return tuple(dict.fromkeys(CAUSES.get(name, name) for name in unfair))
+
+
+def _superlinear_flags(efficiency: float | None, causes: Sequence[str]) -> tuple[str, ...]:
+    if efficiency is None:
+        return ()
+    likely = f"likely: {', '.join(causes)}" if causes else "cause unknown: nothing that both state differs"
+    above = f"efficiency {efficiency:.1%} is above {MAX_EFFICIENCY:.0%}: more per GPU on more GPUs"
+    return (f"{SUPERLINEAR}: {above}, {likely}",)
+
+
+def _scaling_sentence(scaling: ScalingKind | None) -> tuple[str, ...]:
+    return () if scaling is None else (f"{scaling.capitalize()} scaling: {_SCALING_WORDS[scaling]}.",)
 
 
 def _sentence(compared: Sequence[FieldComparison], axes: Sequence[str]) -> str:
     """Return the verdict on the whole comparison."""
-    unfair = [field.field for field in compared if field.matters]
+    unfair = [field.field for field in compared if field.matters and field.concern == "speed"]
+    others = [
+        f"{field.field} (for {field.concern})" for field in compared if field.matters and field.concern != "speed"
+    ]
     blank = [field.field for field in compared if field.verdict == "not stated"]
     beside = f" beside {', '.join(axes)}" if axes else ""
-    if unfair:
-        verb = "differs" if len(unfair) == 1 else "differ"
-        return f"Not comparable in silence: {', '.join(unfair)} {verb}{beside}; {len(blank)} fields are not stated."
+    if unfair or others:
+        verb = "differs" if len(unfair + others) == 1 else "differ"
+        names = ", ".join([*unfair, *others])
+        return f"Not comparable in silence: {names} {verb}{beside}; {len(blank)} fields are not stated."
     if blank:
         return f"Nothing stated by both makes the comparison unfair{beside}, but {len(blank)} fields are not stated."
     return f"Comparable: every field is stated and nothing that matters differs{beside}."

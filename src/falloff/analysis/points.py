@@ -1,14 +1,14 @@
 """Points of tidy tables: the launches of one cell, summed up as one row with its interval and its identity."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
-from falloff.analysis.uncertainty import run_interval
+from falloff.analysis.uncertainty import Pool, pool_runs, run_interval
 from falloff.spec.layout import AXES
 
 COLUMNS = (
@@ -61,6 +61,21 @@ _IDENTITY = (
     "trace_note",
 )
 
+# Cells that agree in these scatter alike from launch to launch: one study on one machine, cores enough or not.
+_POOLED_BY = (
+    "provenance",
+    "source",
+    "study",
+    "device",
+    "hardware",
+    "gpu_name",
+    "cpu",
+    "backend",
+    "oversubscribed",
+)
+# Numbers in print are chosen and rounded by their authors: their scatter is not that of launches.
+_WITH_LAUNCHES = ("measured", "imported")
+
 Metric = Callable[[Row], float]
 
 
@@ -75,12 +90,45 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def point(group: pd.DataFrame, metric: Metric, *, panel: str, series: str, x: float, **more: Any) -> dict[str, Any]:
+def pools(cells: Iterable[pd.DataFrame], metric: Metric) -> Mapping[Hashable, Pool]:
+    """Return the spread between launches that comparable cells share in one metric, by pool_key."""
+    comparable: dict[Hashable, list[list[float]]] = {}
+    for cell in cells:
+        values = _values(cell, metric)
+        if (key := pool_key(cell)) is not None and values and min(values) > 0:
+            comparable.setdefault(key, []).append(values)
+    found = {key: pool_runs(values) for key, values in comparable.items()}
+    return {key: pool for key, pool in found.items() if pool is not None}
+
+
+def pool_key(group: pd.DataFrame) -> Hashable | None:
+    """Return what a cell shares with those that scatter like it, None where it is in print or its launches differ."""
+    first = group.iloc[0]
+    if str(first["provenance"] if "provenance" in group.columns else None) not in _WITH_LAUNCHES:
+        return None
+    fields = [name for name in _POOLED_BY if name in group.columns]
+    # a blank equals nothing, and two cells whose machine is not stated are not known to be on one
+    values = [tuple(sorted({str(value) for value in group[name]})) for name in fields]
+    return tuple(values) if all(len(found) == 1 for found in values) else None
+
+
+def point(
+    group: pd.DataFrame,
+    metric: Metric,
+    *,
+    panel: str,
+    series: str,
+    x: float,
+    spreads: Mapping[Hashable, Pool] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
     """Return one row of a tidy table from the launches of one cell: the metric's centre and interval, and identity.
 
     n counts the launches that have the metric; without any, y is null and n is 0. flags are those of the records.
+    `spreads` are the pools of the cells of the same table, for those of fewer than three launches. Of several launches
+    median and spread (the largest over the smallest) stand beside y, their geometric mean.
     """
-    values = [value for value in map(metric, rows_of(group)) if math.isfinite(value)]
+    values = _values(group, metric)
     row: dict[str, Any] = {"panel": panel, "series": series, "x": x, "y": None, "n": 0}
     row.update({name: common(group[name]) for name in _IDENTITY if name in group.columns})
     for name in ("source_ref", "record_id"):
@@ -92,9 +140,15 @@ def point(group: pd.DataFrame, metric: Metric, *, panel: str, series: str, x: fl
         # a share of nothing at all is a result, and has no logarithm to make an interval on
         row.update(y=math.fsum(values) / len(values), n=len(values))
     elif values:
-        summary = run_interval(values)
+        summary = run_interval(values, (spreads or {}).get(pool_key(group)))
         row.update(y=summary.center, y_low=summary.low, y_high=summary.high, interval=summary.kind, n=summary.n)
+        if len(values) > 1:
+            row.update(median=float(np.median(values)), spread=max(values) / min(values))
     return {**row, **more}
+
+
+def _values(group: pd.DataFrame, metric: Metric) -> list[float]:
+    return [value for value in map(metric, rows_of(group)) if math.isfinite(value)]
 
 
 def flags_of(group: pd.DataFrame) -> list[str]:

@@ -16,7 +16,8 @@ from falloff.analysis.bandwidth import (
     times_s,
 )
 from falloff.analysis.coverage import CoverageRow, coverage_frame, current_records, study_coverage
-from falloff.analysis.efficiency import Row, number, tokens_per_s
+from falloff.analysis.efficiency import Row, mean_step_s, number, tokens_per_s
+from falloff.analysis.noise import launch_noise, too_short
 from falloff.ingest.native import BUSY
 from falloff.spec.study import Study
 
@@ -100,35 +101,41 @@ def _ended_well(study: Study, records: pd.DataFrame) -> pd.DataFrame:
 
 def _run_rows(runs: pd.DataFrame, several_backends: bool) -> list[dict[str, Any]]:
     rows = []
-    for group in points.groups(runs, ("network", "cell_id", "backend")):
+    cells = list(points.groups(runs, ("network", "cell_id", "backend")))
+    metrics = {"throughput": tokens_per_s, "exposed": points.exposed_share, "power": _power_w}
+    spreads = {panel: points.pools(cells, metric) for panel, metric in metrics.items()}
+    noise = launch_noise([_step_seconds(cell) for cell in cells])
+    for group in cells:
         first = group.iloc[0]
         kind = points.layout_kind(first)
         more: dict[str, Any] = {
             "series": f"{first['network']} {kind}" + (f", {first['backend']}" if several_backends else ""),
             "x": number(first, "num_gpus"),
-            **_how_it_ran(group),
+            **_how_it_ran(group, too_short(float(np.median(_step_seconds(group))), noise)),
             "loss_difference": _loss_difference(group, runs),
         }
         label = _short_layout(first, kind)
-        for panel, metric in (
-            ("throughput", tokens_per_s),
-            ("exposed", points.exposed_share),
-            ("power", _power_w),
-        ):
-            row = points.point(group, metric, panel=panel, label=label, **more)
+        for panel, metric in metrics.items():
+            row = points.point(group, metric, panel=panel, label=label, spreads=spreads[panel], **more)
             if row["y"] is not None or panel == "throughput":
                 rows.append({**row, "launches": tuple(map(metric, points.rows_of(group)))})
     return rows
 
 
-def _how_it_ran(group: pd.DataFrame) -> dict[str, Any]:
-    """Return what the launches of a cell say about the machine while they ran."""
+def _step_seconds(group: pd.DataFrame) -> list[float]:
+    """Return the mean seconds of a step in each launch of a cell."""
+    return [mean_step_s(row) for row in points.rows_of(group)]
+
+
+def _how_it_ran(group: pd.DataFrame, *remarks: str | None) -> dict[str, Any]:
+    """Return what the launches of a cell say about the machine while they ran, and remarks on the cell beside it."""
     oversubscribed = any(value is True for value in group["oversubscribed"].tolist())
     busy = [row["record_id"] for row in points.rows_of(group) if _is_busy(row)]
     words = [
         *(("oversubscribed",) * oversubscribed),
         *((f"{BUSY}: {len(busy)} of {len(group)} launches",) * bool(busy)),
         *(flag for flag in points.flags_of(group) if not flag.startswith(BUSY)),
+        *(remark for remark in remarks if remark),
     ]
     return {
         "flags": "; ".join(words) or None,

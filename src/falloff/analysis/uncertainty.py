@@ -1,14 +1,20 @@
 """Intervals: the unit is the launch, the scale is the logarithm, the quantile is Student's.
 
-Steps of one launch share its placement, clocks and neighbours, so they never make an interval of a cell.
+Steps of one launch share its placement, clocks and neighbours, so they never make an interval of a cell. A cell of one
+or two launches borrows the spread between launches of comparable cells.
 """
 
+import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 LEVEL = 0.95
 FEWEST_RUNS = 3  # a t interval of two runs is 12.7 standard errors to each side: it says nothing
+
+# Of a pool. A spread from f degrees of freedom is itself known to 1 / sqrt(2 f), so to a third from 4 on, where the
+# quantile is 2.8. Below, the bar of a cell would be mostly the ignorance of others.
+FEWEST_FREEDOM = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,20 +28,78 @@ class Interval:
     kind: str | None
 
 
-def run_interval(values: Sequence[float]) -> Interval:
-    """Return the t interval on the logarithm of one cell's runs, or the centre alone for fewer than three.
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """The spread between runs of comparable cells: squares of the logarithm summed within cells, and their freedom.
 
+    It takes for granted that the runs of these cells scatter alike, in proportion to what was measured.
+    """
+
+    sum_of_squares: float
+    freedom: int
+    num_cells: int
+
+    @property
+    def spread(self) -> float:
+        """Return the standard deviation of the logarithm of one run."""
+        return math.sqrt(self.sum_of_squares / self.freedom)
+
+    @property
+    def words(self) -> str:
+        """Return what an interval by this pool is called."""
+        cells = "1 cell" if self.num_cells == 1 else f"{self.num_cells} cells"
+        return f"95 %, pooled between-run spread of {cells}, {self.freedom} degrees of freedom"
+
+
+def run_interval(values: Sequence[float], pool: Pool | None = None) -> Interval:
+    """Return the t interval on the logarithm of one cell's runs; for fewer than three that of `pool`, if there is one.
+
+    Without three runs and without a pool the centre stands alone, and kind, which says what the interval is, is None.
     ValueError for no value at all and for one that is not finite and above zero.
+    """
+    if len(values) < FEWEST_RUNS:
+        return pooled_interval(values, pool)
+    logs = _logs(values)
+    n = len(logs)
+    half = t_quantile(n - 1) * math.sqrt(_sum_of_squares(logs) / (n - 1) / n)
+    return _around(math.fsum(logs) / n, half, n, f"95 % t interval of the log, {n} runs")
+
+
+def pool_runs(cells: Iterable[Sequence[float]]) -> Pool | None:
+    """Return the pooled spread between runs of comparable cells, each the values of its runs; None without a repeat.
+
+    ValueError for a value that is not finite and above zero.
+    """
+    repeated = [_logs(values) for values in cells if len(values) > 1]
+    if not repeated:
+        return None
+    return Pool(
+        sum_of_squares=math.fsum(map(_sum_of_squares, repeated)),
+        freedom=sum(len(logs) - 1 for logs in repeated),
+        num_cells=len(repeated),
+    )
+
+
+def pooled_interval(values: Sequence[float], pool: Pool | None) -> Interval:
+    """Return the centre of a cell's runs with the interval that the spread of comparable cells gives it.
+
+    low, high and kind are None without a pool, where it has fewer than FEWEST_FREEDOM degrees of freedom, and where
+    its runs are equal to the last digit, as copies are and launches are not. ValueError as of run_interval.
     """
     logs = _logs(values)
     n = len(logs)
     center = math.fsum(logs) / n
-    if n < FEWEST_RUNS:
+    if pool is None or pool.freedom < FEWEST_FREEDOM or pool.sum_of_squares <= 0:
         # one run is its own centre, to the last digit
         alone = values[0] if n == 1 else math.exp(center)
         return Interval(center=alone, low=None, high=None, n=n, kind=None)
-    half = t_quantile(n - 1) * math.sqrt(_sum_of_squares(logs) / (n - 1) / n)
-    kind = f"95 % t interval of the log, {n} runs"
+    half = t_quantile(pool.freedom) * pool.spread / math.sqrt(n)
+    found = _around(center, half, n, pool.words)
+    return dataclasses.replace(found, center=values[0]) if n == 1 else found
+
+
+def _around(center: float, half: float, n: int, kind: str) -> Interval:
+    """Return the interval around a logarithm."""
     return Interval(center=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), n=n, kind=kind)
 
 

@@ -1,0 +1,137 @@
+"""The guard of a series: which of its points differ from the rest in anything but the axis, and what that forbids."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from falloff.analysis.comparability import SCALES, Comparison, compare_records, words
+from falloff.analysis.compared_fields import APART, CAUSES
+from falloff.analysis.efficiency import Row, number
+from falloff.analysis.reproduction import BETWEEN_RUNS
+from falloff.analysis.scaling_kind import ScalingKind, scaling_kind
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeriesPoint:
+    """One record of a series against its base.
+
+    ratio: its rate over the base's; efficiency: the same along GPUs, nodes or ranks, None where the point is apart,
+    which is where it ran on another machine or did other work than the base. unfair: what differs beside the axis and
+    matters. within_spread: it is no further from the base than launches of one cell are from each other, so that no
+    difference is claimed; None without ratio.
+    """
+
+    record_id: str
+    x: float
+    rate: float | None
+    ratio: float | None
+    efficiency: float | None
+    apart: bool
+    unfair: tuple[str, ...]
+    causes: tuple[str, ...]
+    within_spread: bool | None
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """A series along one axis: its base, from which each point's ratio is, and how its batch goes with the GPUs."""
+
+    axis: str
+    base: str
+    quantity: str | None
+    scaling: ScalingKind | None
+    points: tuple[SeriesPoint, ...]
+    sentence: str
+
+
+def guard_series(rows: Sequence[Row], axis: str = "num_gpus", spread: float = BETWEEN_RUNS) -> Series:
+    """Return how the records of one series compare along `axis`, the points in its order.
+
+    The base is the point with the smallest value of the axis among those that agree with most others in what matters;
+    of two points, or where none agrees with more than another, the smallest. `spread`, a fraction, is how far launches
+    of one cell lie apart. ValueError for fewer than two records, and where the axis is not stated or is no number.
+    """
+    ordered = sorted(rows, key=lambda row: _place(row, axis))
+    if len(ordered) < 2:
+        raise ValueError(f"a series along {axis} needs at least two records, found {len(ordered)}")
+    base = ordered[_base(ordered, axis)]
+    comparisons = [compare_records(base, row, (axis,)) for row in ordered]
+    points = [
+        _point(row, axis, comparison, spread, is_base=row is base)
+        for row, comparison in zip(ordered, comparisons, strict=True)
+    ]
+    return Series(
+        axis=axis,
+        base=str(base.get("record_id")),
+        quantity=next((found.quantity for found in comparisons if found.quantity), None),
+        scaling=scaling_kind(ordered),
+        points=tuple(points),
+        sentence=_sentence(points, str(base.get("record_id")), axis),
+    )
+
+
+def _place(row: Row, axis: str) -> float:
+    try:
+        place = number(row, axis)
+    except (TypeError, ValueError):
+        place = math.nan
+    if math.isnan(place):
+        name = row.get("record_id")
+        raise ValueError(f"the series is along {axis}, which must be a number, and {name} states {row.get(axis)!r}")
+    return place
+
+
+def _base(ordered: Sequence[Row], axis: str) -> int:
+    """Return the place of the base: the first of those that differ in the fewest fields from all the others."""
+    unlike = [
+        sum(len(compare_records(row, other, (axis,)).unfair) for other in ordered if other is not row)
+        for row in ordered
+    ]
+    return unlike.index(min(unlike))
+
+
+def _point(row: Row, axis: str, comparison: Comparison, spread: float, *, is_base: bool) -> SeriesPoint:
+    ratio = comparison.ratio
+    within = None if ratio is None or is_base else abs(ratio - 1) <= spread
+    return SeriesPoint(
+        record_id=str(row.get("record_id")),
+        x=_place(row, axis),
+        rate=comparison.rate_b,
+        ratio=ratio,
+        efficiency=ratio if axis in SCALES and not comparison.apart else None,
+        apart=comparison.apart,
+        unfair=comparison.unfair,
+        causes=comparison.causes,
+        within_spread=within,
+        flags=tuple(_flags(comparison, within, spread)),
+    )
+
+
+def _flags(comparison: Comparison, within: bool | None, spread: float) -> list[str]:
+    """Return what a figure prints beside the point: what is apart and why, what is odd, and what is not claimed."""
+    apart = [field for field in comparison.fields if field.field in comparison.unfair and field.field in APART]
+    other = [field for field in comparison.fields if field.field in comparison.unfair and field.field not in APART]
+    flags = [f"{CAUSES.get(f.field, f.field)} ({f.field}): {words(f.a)} → {words(f.b)}" for f in [*apart, *other]]
+    if apart:
+        flags.insert(0, "drawn apart, no efficiency")
+    # what the base says against itself stands at the base
+    own = [
+        flag for flag in comparison.flags if not flag.startswith(f"{comparison.a}: ") or comparison.a == comparison.b
+    ]
+    flags += dict.fromkeys(own)
+    if within:
+        flags.append(f"within {spread:.0%} of the base, as launches of one cell are: no difference is claimed")
+    return flags
+
+
+def _sentence(points: Sequence[SeriesPoint], base: str, axis: str) -> str:
+    unlike = [point for point in points if point.unfair]
+    if not unlike:
+        return f"Nothing that is stated differs beside {axis}; the base is {base}."
+    named = "; ".join(f"{point.record_id} in {', '.join(point.unfair)}" for point in unlike)
+    apart = sum(point.apart for point in unlike)
+    return (
+        f"{len(unlike)} of {len(points)} points differ from the base {base} beside {axis}: {named}; "
+        f"{apart} of them drawn apart without an efficiency."
+    )
