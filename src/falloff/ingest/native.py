@@ -10,6 +10,7 @@ from typing import Any
 from falloff import rawlog
 from falloff.ingest.exposure import exposure_fields
 from falloff.ingest.power import Power, Window, measure_power, no_power, read_native_power
+from falloff.ingest.stragglers import straggler
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.cell import Cell, CollectivesCell, TrainCell, cell_from_json
 from falloff.spec.hardware import Hardware, find_hardware
@@ -256,6 +257,7 @@ def _measured(log: _Log, cell: TrainCell) -> dict[str, Any]:
         "step_s": tuple(max(ranks) for ranks in rank_step_s),
         "steps_per_sample": 1,
         "rank_step_s": tuple(rank_step_s),
+        "straggler": straggler(rank_step_s, cell.num_processes // len(log.first["nodes"])),
         "window": f"steps {steps[0]['step']}-{steps[-1]['step']}; left out: the {cell.warmup_steps} before (warm-up)",
         "window_s": window_s,
         "window_tokens": cell.tokens_per_step * len(steps),
