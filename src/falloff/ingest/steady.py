@@ -92,9 +92,8 @@ def run_fields(log: TrainingLog, left_out: Sequence[LeftOut] = ()) -> dict[str, 
         "outcome": log.outcome,
         "outcome_reason": log.outcome_reason,
         "tokens_per_step": tokens_per_step,
-        "global_batch": _common([window.line.global_batch for window in kept]),
-        "seq": _common([window.line.seq for window in kept]),
         **facts,
+        **_lines_own(kept),
         "step_s": step_s if is_timed else None,
         "steps_per_sample": counts.pop() if len(counts) == 1 else None,
         "window": words,
@@ -249,6 +248,15 @@ def _energy(kept: Sequence[SteadyWindow], num_gpus: int | None) -> dict[str, Any
         total = sum((energy or 0.0) * window.num_steps for energy, window in zip(energies, kept, strict=True))
         fields |= {"energy_j": total * num_gpus, "energy_counter_j": total * num_gpus, "power_scope": "gpu"}
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _lines_own(kept: Sequence[SteadyWindow]) -> dict[str, Any]:
+    """Return batch and sequence as the lines print them, None where they change: a ramp ends at what is configured."""
+    values = {
+        "global_batch": [window.line.global_batch for window in kept],
+        "seq": [window.line.seq for window in kept],
+    }
+    return {name: _common(found) for name, found in values.items() if any(value is not None for value in found)}
 
 
 def _common(values: Sequence[Any]) -> Any:

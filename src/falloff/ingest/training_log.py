@@ -7,7 +7,7 @@ here. A framework is a System: a few functions and patterns in a module of its o
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -17,8 +17,12 @@ from falloff.ingest.logtext import Line, read_lines
 
 # Ranks of one run print a step within this time of each other.
 LARGEST_SKEW_S = 10.0
+# The longest runs take some million steps; a larger number is garbled, and would not fit a record's whole numbers.
+LARGEST_STEP = 10**12
 # Configurations and the printed network come to some thousand lines.
 MOST_HEADER_LINES = 20_000
+# Of a trainer's own remarks these many are enough to tell what it counts.
+MOST_REMARKS = 1_000
 
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|HIP out of memory")
 FAILURE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .+")
@@ -53,9 +57,14 @@ class LoggedStep:
     seq: int | None = None
     tokens_seen: float | None = None
     samples_seen: float | None = None
+    elapsed_s: float | None = None  # of training since this launch
+    elapsed_digit_s: float | None = None  # the last digit of elapsed_s
     event: str | None = None  # what stopped the steps within this window, as the lines before it say
     unusable: str | None = None  # why its rates count for nothing: a running mean, a first line after a restart
     more: Mapping[str, str] = field(default_factory=dict)  # fields that have no place above, as printed
+
+
+Steps = tuple[LoggedStep, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +84,9 @@ class TrainingLog:
     outcome_reason: str | None
 
 
+Settled = tuple[Mapping[str, Any], Sequence[LoggedStep]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class System:
     """How one framework's log reads.
@@ -83,7 +95,10 @@ class System:
     the fields that every whole line of this log has; None for a line that is cut or garbled. read_facts: RunRecord
     fields that lines before the first step state. events: what stops the steps, in words, and the line that says so.
     ended: what it prints when a run ends well (None: it prints nothing, the last of total_steps tells). join: makes
-    one line of a block of lines. ranks_repeat: whether several ranks print the same step without saying who they are.
+    one line of a block of lines. ranks_repeat: whether several ranks print the same step without saying who they are;
+    where they do not, a line of `begins` after a step begins another run. stream: tells apart runs whose step lines
+    are mixed in one file. lost_loss: the step of a cut line whose loss is left out before the cut. remarks: other lines
+    that settle wants. settle: the run's facts and steps from those before it, for what takes several lines to tell.
     """
 
     name: str
@@ -95,6 +110,10 @@ class System:
     begins: re.Pattern[str] | None = None  # a line that only the start of a launch has
     join: Callable[[Iterable[Line]], Iterator[Line]] | None = None
     ranks_repeat: bool = True
+    stream: Callable[[str], Hashable] | None = None
+    lost_loss: Callable[[str], int | None] | None = None
+    remarks: re.Pattern[str] | None = None
+    settle: Callable[[Mapping[str, Any], Sequence[LoggedStep], Sequence[str]], Settled] | None = None
 
 
 def read_training_log(path: Path, system: System) -> list[TrainingLog]:
@@ -106,8 +125,10 @@ def read_training_log(path: Path, system: System) -> list[TrainingLog]:
     lines: Iterable[Line] = read_lines(path)
     runs = _split(system.join(lines) if system.join else lines, system)
     logs: list[TrainingLog] = []
+    stated: Mapping[str, Any] = {}
     for run in runs:
-        logs.append(_finish(run, system, logs[-1].facts if logs else {}))
+        stated = dict(system.read_facts(_lowest_ranks_texts(run.header))) or stated
+        logs.append(_finish(run, system, stated))
     if not any(log.steps or log.outcome != "killed" for log in logs):
         raise ValueError(f"{path}: holds no whole step line of {system.name}, and no failure")
     return [log for log in logs if log.steps or log.outcome != "killed"]
@@ -126,32 +147,53 @@ class _Run:
     ended: bool = False
     out_of_memory: str | None = None
     failure: str | None = None
+    lost_loss: int | None = None
+    remarks: list[str] = field(default_factory=list)
 
 
 def _split(lines: Iterable[Line], system: System) -> list[_Run]:
     runs = [_Run()]
+    run_of: dict[Hashable, _Run] = {}
     between: list[Line] = []  # lines since the last step, the header of a run that may begin
     for line in lines:
+        run = runs[-1]
         if not system.is_step(line.text):
             if len(between) < MOST_HEADER_LINES:
                 between.append(line)
-            _note(runs[-1], line.text, system)
+            _note(run, line.text, system)
             continue
         parsed = system.parse(line)
         if parsed is None:
-            runs[-1].num_cut += 1
+            _note_cut(run, line.text, system)
             continue
         step, names = parsed
-        before = runs[-1].last_of_rank.get(line.rank)
-        if before is not None and _is_another_run(before, step, line.rank, system):
-            runs.append(_begin_again(runs[-1], between, system))
-        if not runs[-1].rows:
-            runs[-1].header += between
+        stream = system.stream(line.text) if system.stream else None
+        run = run_of.get(stream) or (run if not run.rows else _begin_again(runs, [], system))
+        before = run.last_of_rank.get(line.rank)
+        if before is not None and _is_another_run(before, step, line.rank, between, system):
+            run = _begin_again(runs, between, system)
+        run_of[stream] = run
+        if not run.rows:
+            run.header += between
         between = []
-        _add(runs[-1], replace(step, rank=line.rank), names)
+        _add(run, replace(step, rank=line.rank), names)
     if not runs[-1].rows:
         runs[-1].header += between  # a run that failed before its first step
     return runs
+
+
+def _note_cut(run: _Run, text: str, system: System) -> None:
+    run.num_cut += 1
+    if system.lost_loss and run.lost_loss is None:
+        run.lost_loss = system.lost_loss(text)
+
+
+def _parse(line: Line, system: System) -> tuple[LoggedStep, frozenset[str]] | None:
+    try:
+        parsed = system.parse(line)
+    except ValueError:  # a field that holds no number
+        return None
+    return parsed if parsed is not None and 0 <= parsed[0].step <= LARGEST_STEP else None
 
 
 def _note(run: _Run, text: str, system: System) -> None:
@@ -159,19 +201,25 @@ def _note(run: _Run, text: str, system: System) -> None:
     run.event = next((words for words, pattern in system.events if pattern.search(text)), run.event)
     run.begins = run.begins or bool(system.begins and system.begins.search(text))
     run.ended = run.ended or bool(system.ended and system.ended.search(text))
+    if system.remarks and len(run.remarks) < MOST_REMARKS and system.remarks.search(text):
+        run.remarks.append(text)
     if run.out_of_memory is None and OUT_OF_MEMORY.search(text):
         run.out_of_memory = text.strip()[:200]
     if run.failure is None and FAILURE.search(text):
         run.failure = text.strip()[:200]
 
 
-def _begin_again(before: _Run, between: Sequence[Line], system: System) -> _Run:
-    """Return the run after another one in a file. What was said since the last step belongs to its start."""
-    run = _Run()
-    if system.begins and any(system.begins.search(line.text) for line in between):
-        run.begins = True
-    run.event, before.event = before.event, None
+def _begin_again(runs: list[_Run], between: Sequence[Line], system: System) -> _Run:
+    """Return the run after those in a file. What was said since the last step belongs to its start."""
+    before = runs[-1]
+    run = _Run(begins=_begins(between, system), event=before.event)
+    before.event = None
+    runs.append(run)
     return run
+
+
+def _begins(between: Sequence[Line], system: System) -> bool:
+    return system.begins is not None and any(system.begins.search(line.text) for line in between)
 
 
 def _add(run: _Run, step: LoggedStep, names: frozenset[str]) -> None:
@@ -182,31 +230,40 @@ def _add(run: _Run, step: LoggedStep, names: frozenset[str]) -> None:
     run.rows.append((step, names))
 
 
-def _is_another_run(before: LoggedStep, step: LoggedStep, rank: int | None, system: System) -> bool:
+def _is_another_run(
+    before: LoggedStep, step: LoggedStep, rank: int | None, between: Sequence[Line], system: System
+) -> bool:
     """Return whether a rank's step cannot follow the one before; without prefixes all ranks may print the same step."""
-    if step.step != before.step:
-        return step.step < before.step
+    if step.step < before.step:
+        return True
+    is_told_apart = not system.ranks_repeat or rank is not None
+    if is_told_apart and _begins([line for line in between if line.rank == rank], system):
+        return True  # a restart that goes on from the step at which the run before it stopped
+    if step.step > before.step:
+        return False
     if rank is not None or not system.ranks_repeat:
         return True
     known = before.time is not None and step.time is not None
     return known and abs((step.time - before.time).total_seconds()) > LARGEST_SKEW_S  # type: ignore[operator]
 
 
-def _finish(run: _Run, system: System, facts_before: Mapping[str, Any]) -> TrainingLog:
+def _finish(run: _Run, system: System, facts: Mapping[str, Any]) -> TrainingLog:
     usual = Counter(names for _, names in run.rows).most_common(1)
     whole = [step for step, names in run.rows if not names < usual[0][0]]
     by_step: dict[int, list[LoggedStep]] = {}
     for step in whole:
         by_step.setdefault(step.step, []).append(step)
     steps = tuple(merge_ranks(by_step[number]) for number in sorted(by_step))
-    facts = dict(system.read_facts(_lowest_ranks_texts(run.header)))
+    settled: Sequence[LoggedStep] = steps
+    if system.settle and steps:
+        facts, settled = system.settle(facts, steps, run.remarks)
     outcome, reason = _outcome(run, steps)
     return TrainingLog(
         framework=system.name,
-        steps=steps,
+        steps=tuple(settled),
         num_rows=len(whole),
         num_cut_lines=run.num_cut + len(run.rows) - len(whole),
-        facts=facts or facts_before,
+        facts=facts,
         starts=run.begins or bool(steps and steps[0].step <= 1),
         outcome=outcome,
         outcome_reason=reason,
@@ -248,6 +305,8 @@ def _outcome(run: _Run, steps: Sequence[LoggedStep]) -> tuple[str, str | None]:
     vanished = _vanished_loss(steps)
     if vanished is not None:
         return "unstable", f"step {vanished.step} prints no loss: it is no number"
+    if run.lost_loss is not None and any(step.loss is not None for step in steps):
+        return "unstable", f"step {run.lost_loss} prints no loss, in a line that is cut: it is no number"
     last = steps[-1] if steps else None
     if run.ended or (last is not None and last.total_steps is not None and last.step >= last.total_steps):
         return "ok", None
