@@ -64,9 +64,6 @@ class LoggedStep:
     more: Mapping[str, str] = field(default_factory=dict)  # fields that have no place above, as printed
 
 
-Steps = tuple[LoggedStep, ...]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainingLog:
     """What one run's part of a log says. `facts` are RunRecord fields; num_cut_lines counts lines that are not whole.
@@ -92,13 +89,14 @@ class System:
     """How one framework's log reads.
 
     is_step: whether a line is a step line or what is left of one. parse: the step of a whole line and the names of
-    the fields that every whole line of this log has; None for a line that is cut or garbled. read_facts: RunRecord
-    fields that lines before the first step state. events: what stops the steps, in words, and the line that says so.
-    ended: what it prints when a run ends well (None: it prints nothing, the last of total_steps tells). join: makes
-    one line of a block of lines. ranks_repeat: whether several ranks print the same step without saying who they are;
-    where they do not, a line of `begins` after a step begins another run. stream: tells apart runs whose step lines
-    are mixed in one file. lost_loss: the step of a cut line whose loss is left out before the cut. remarks: other lines
-    that settle wants. settle: the run's facts and steps from those before it, for what takes several lines to tell.
+    the fields that every whole line of this log has; None or ValueError for a line that is cut or garbled.
+    read_facts: RunRecord fields that lines before the first step state. events: what stops the steps, in words, and
+    the line that says so. ended: what it prints when a run ends well (None: it prints nothing, the last of
+    total_steps tells). join: makes one line of a block of lines. ranks_repeat: whether several ranks print the same
+    step without saying who they are; where they do not, a line of `begins` after a step begins another run. stream:
+    tells apart runs whose step lines are mixed in one file. lost_loss: the step of a cut line whose loss is left out
+    before the cut. remarks: other lines that settle wants. settle: the run's facts and steps from those before it,
+    for what takes several lines to tell.
     """
 
     name: str
@@ -162,7 +160,7 @@ def _split(lines: Iterable[Line], system: System) -> list[_Run]:
                 between.append(line)
             _note(run, line.text, system)
             continue
-        parsed = system.parse(line)
+        parsed = _parse(line, system)
         if parsed is None:
             _note_cut(run, line.text, system)
             continue
