@@ -224,9 +224,9 @@ class CollectiveRecord(Record):
 
     positive: ClassVar[tuple[str, ...]] = ("message_bytes", "num_ranks", "times_s", "nodes", "channels")
 
-    collective: str
+    collective: str | None  # None where its source does not tell it
     message_bytes: int
-    num_ranks: int
+    num_ranks: int | None  # None where its source does not tell them
     ranks_per_node: int | None = None
     dtype: str | None = None
     algorithm: str | None = None  # ring, tree, nvls, ...

@@ -1,11 +1,8 @@
-import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from falloff.ingest.torch_collectives import bus_factor, is_collectives_file, read_torch_collectives
+from falloff.ingest.torch_collectives import is_collectives_file, read_torch_collectives
 
 SAMPLE = Path("data/external/torchtitan-h200x2/collectives_gemm.txt")
 
@@ -27,20 +24,6 @@ def test_the_bandwidths_tell_the_ranks() -> None:
 def test_ranks_that_the_bandwidths_contradict_are_an_error() -> None:
     with pytest.raises(ValueError, match="its time on 4 ranks gives"):
         read_torch_collectives(SAMPLE, 4)
-
-
-def test_bus_factors_are_those_of_nccl_tests() -> None:
-    assert bus_factor("all_reduce", 8) == pytest.approx(1.75)
-    assert bus_factor("all_gather", 8) == bus_factor("reduce_scatter", 8) == pytest.approx(0.875)
-
-
-@given(st.integers(min_value=2, max_value=4096))
-def test_an_allreduce_moves_what_a_reducescatter_and_an_allgather_move(ranks: int) -> None:
-    assert bus_factor("all_reduce", ranks) == pytest.approx(
-        bus_factor("reduce_scatter", ranks) + bus_factor("all_gather", ranks)
-    )
-    assert bus_factor("send_recv", ranks) == 1.0
-    assert math.isnan(bus_factor("broadcast", ranks))
 
 
 def test_a_cut_or_garbled_line_is_counted_and_not_guessed(tmp_path: Path) -> None:

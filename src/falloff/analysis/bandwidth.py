@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from falloff.analysis.efficiency import Row, number
-from falloff.ingest.torch_collectives import bus_factor
+from falloff.ingest.bus_factor import bus_factor
 
 
 def times_s(row: Row) -> tuple[float, ...]:

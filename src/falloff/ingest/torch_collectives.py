@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from falloff.ingest.bus_factor import bus_factor, ranks_of_factor
 from falloff.units import GIGA, MICRO
 
 _NAMES = ("all_reduce", "all_gather", "reduce_scatter")
 _LINE = re.compile(rf"COLL ({'|'.join(_NAMES)}) (\d+) (\d+\.\d+) (\d+\.\d+)\s*")
-# github.com/NVIDIA/nccl-tests doc/PERFORMANCE.md: bytes that cross a rank's link over the message's size
-_RING_FACTORS = {"all_reduce": 2.0, "all_gather": 1.0, "reduce_scatter": 1.0, "all_to_all": 1.0}
 # The bus bandwidth is printed to 0.1 GB/s, the time to 0.1 us of 36 us at least.
 _ROUNDING_BYTES_S = 0.05 * GIGA
 _TOLERANCE = 0.01
@@ -43,16 +42,6 @@ class CollectiveTimes:
 def is_collectives_file(text: str) -> bool:
     """Return whether the text has a line of this format."""
     return any(_LINE.fullmatch(line) for line in text.splitlines())
-
-
-def bus_factor(collective: str, num_ranks: float) -> float:
-    """Return bus over algorithm bandwidth as nccl-tests defines it.
-
-    2(n-1)/n for AllReduce, (n-1)/n for AllGather, ReduceScatter and AllToAll, 1 for SendRecv, else NaN.
-    """
-    if collective == "send_recv":
-        return 1.0
-    return _RING_FACTORS.get(collective, math.nan) * (num_ranks - 1) / num_ranks
 
 
 def read_torch_collectives(path: Path, num_ranks: int | None = None) -> CollectiveTimes:
@@ -93,9 +82,8 @@ def _infer_num_ranks(times: Sequence[CollectiveTime], path: Path) -> int:
     """Return the number of ranks whose bus factor the largest message shows."""
     largest = max(times, key=lambda time: time.message_bytes)
     factor = largest.busbw_bytes_s * largest.time_s / largest.message_bytes
-    share = factor / _RING_FACTORS[largest.collective]  # (n - 1) / n
-    ranks = 1 / (1 - share) if share < 1 else 0.0
-    if round(ranks) < 2 or abs(ranks - round(ranks)) > 0.1:
+    ranks = ranks_of_factor(largest.collective, factor)
+    if math.isinf(ranks) or round(ranks) < 2 or abs(ranks - round(ranks)) > 0.1:
         raise ValueError(f"{path}: its bandwidths do not tell the number of ranks; state num_ranks")
     return round(ranks)
 

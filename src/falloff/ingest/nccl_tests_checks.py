@@ -1,0 +1,235 @@
+"""What the numbers of a sweep tell and whether they agree: its ranks, its collective, rows that cannot be right."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from falloff.ingest.bus_factor import COLLECTIVES, bus_factor, ranks_of_factor
+from falloff.ingest.nccl_tests_log import DTYPES, Half, Row
+
+# Beyond the rounding of each number: enough for a mean that was taken of bandwidths and not of times, far below what
+# one wrong digit makes.
+_SLACK = 0.002
+# Wider than this a row's numbers, printed as 0.03 and 0.02 GB/s, tell nothing of its factor.
+_MOST_FACTOR_WIDTH = 0.25
+MOST_RANKS = 1 << 17
+# of which GPUs of one node there are; more than one number of ranks may fit the printed digits
+_NODE_SIZES = (8, 4, 2)
+
+_WITH_COUNT_OF_A_RANK = ("all_gather", "all_to_all", "reduce_scatter", "gather", "scatter", "hypercube")
+_WITHOUT_OPERATION = ("all_gather", "all_to_all", "all_to_all_v", "broadcast", "gather", "scatter", "hypercube")
+_WITH_ROOT = ("broadcast", "reduce", "gather", "scatter")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """A number of ranks, None where nothing tells it, and what a reader has to know of that."""
+
+    num_ranks: int | None
+    remark: str | None = None
+
+
+def factor_range(rows: Sequence[Row]) -> tuple[float, float] | None:
+    """Return the least and the greatest bus bandwidth over size / time that most rows agree on, None if none tells."""
+    ranges = [found for row in rows for _, half in row.halves if (found := _factor_of_half(row, half)) is not None]
+    if not ranges:
+        return None
+    # Of all points those that lie in the most ranges: that number rises where one begins and falls where one ends.
+    ends = sorted([(begin, 0) for begin, _ in ranges] + [(end, 1) for _, end in ranges])
+    around, most, best = 0, 0, (0.0, 0.0)
+    for at, (point, is_end) in enumerate(ends):
+        around += -1 if is_end else 1
+        if around > most:
+            most, best = around, (point, ends[at + 1][0])
+    return best
+
+
+def _factor_of_half(row: Row, half: Half) -> tuple[float, float] | None:
+    if half.time_s is None or half.is_cpu_time:
+        return _ratio_of_bandwidths(half)
+    if half.busbw_bytes_s is None or half.busbw_bytes_s.value == 0:
+        return None
+    low = half.busbw_bytes_s.low * half.time_s.low / row.message_bytes
+    high = half.busbw_bytes_s.high * half.time_s.high / row.message_bytes
+    return (low, high) if high - low < _MOST_FACTOR_WIDTH * high else None
+
+
+def _ratio_of_bandwidths(half: Half) -> tuple[float, float] | None:
+    algbw, busbw = half.algbw_bytes_s, half.busbw_bytes_s
+    if algbw is None or busbw is None or algbw.low <= 0 or busbw.value == 0:
+        return None
+    low, high = busbw.low / algbw.high, busbw.high / algbw.low
+    return (low, high) if high - low < _MOST_FACTOR_WIDTH * high else None
+
+
+def ranks_of_counts(rows: Sequence[Row]) -> int | None:
+    """Return size over the bytes of a row's count where it is one whole number in all rows, else None.
+
+    nccl-tests counts the elements of one rank's part for AllGather, ReduceScatter, AllToAll, Gather and Scatter, so
+    this is their number of ranks, and 1 for AllReduce, Broadcast, Reduce and SendRecv.
+    """
+    ratios = {
+        row.message_bytes / (row.count * DTYPES[row.dtype][0]) for row in rows if row.count and row.dtype in DTYPES
+    }
+    ratio = ratios.pop() if len(ratios) == 1 else math.nan
+    return int(ratio) if 1 <= ratio <= MOST_RANKS and ratio.is_integer() else None
+
+
+def tell_collective(rows: Sequence[Row], num_ranks: int | None) -> str | None:
+    """Return the one collective that has such rows, None where several or none has."""
+    candidates = [name for name in COLLECTIVES if name != "all_to_all_v" and _may_be(name, rows, num_ranks)]
+    if set(candidates) == {"all_gather", "all_to_all"}:
+        return _gather_or_exchange(rows)
+    return candidates[0] if len(candidates) == 1 else None
+
+
+def contradicts(collective: str, rows: Sequence[Row], num_ranks: int | None) -> bool:
+    """Return whether rows cannot be of a collective."""
+    return bool(rows) and collective != "all_to_all_v" and not _may_be(collective, rows, num_ranks)
+
+
+def _may_be(name: str, rows: Sequence[Row], num_ranks: int | None) -> bool:
+    operations = {row.redop for row in rows} - {None}
+    roots = {row.root for row in rows if row.root is not None and row.root >= 0}
+    ratio, found = ranks_of_counts(rows), factor_range(rows)
+    if (name in _WITHOUT_OPERATION) == bool(operations) or (name in _WITH_ROOT) != bool(roots):
+        return False
+    if ratio is not None and (name in _WITH_COUNT_OF_A_RANK) != (ratio > 1) and num_ranks != 1:
+        return False
+    if (name == "hypercube") != _is_scaled(rows) and name in ("hypercube", "all_gather", "all_to_all"):
+        return False
+    return found is None or _fits(name, found, num_ranks or (ratio if ratio and ratio > 1 else None))
+
+
+def _is_scaled(rows: Sequence[Row]) -> bool:
+    """Return whether the algorithm bandwidths are less than size / time, as (n-1)/n of it is for hypercube.
+
+    So were those of AllGather and ReduceScatter until 2020, whose rows have no root, and before hypercube was there.
+    """
+    pairs = [
+        (half.algbw_bytes_s, half.time_s, row.message_bytes)
+        for row in rows
+        for _, half in row.halves
+        if row.root is not None and not half.is_cpu_time
+    ]
+    told = [
+        algbw.high * time.high < size
+        for algbw, time, size in pairs
+        if algbw and time and algbw.rounding < _MOST_FACTOR_WIDTH / 2 * algbw.value
+    ]
+    return 2 * sum(told) > len(told)
+
+
+def _fits(name: str, found: tuple[float, float], num_ranks: int | None) -> bool:
+    low, high = found[0] * (1 - _SLACK), found[1] * (1 + _SLACK)
+    if num_ranks is not None:
+        return low <= bus_factor(name, num_ranks) <= high
+    least, most = bus_factor(name, 2), bus_factor(name, MOST_RANKS)
+    return low <= most and high >= least
+
+
+def _gather_or_exchange(rows: Sequence[Row]) -> str | None:
+    """Return AllToAll where its halves are checked as nccl-tests checks it: not in place, since 2022."""
+    checked = [half.num_wrong is not None for row in rows for in_place, half in row.halves if not in_place]
+    in_place = [half.num_wrong is not None for row in rows for is_in, half in row.halves if is_in]
+    if not (checked and in_place and all(checked)):
+        return None
+    return "all_gather" if all(in_place) else "all_to_all" if not any(in_place) else None
+
+
+def tell_ranks(collective: str | None, rows: Sequence[Row], stated: Sequence[int], is_whole: bool) -> Told:
+    """Return the ranks: by the counts, else the first stated number that the bandwidths allow, else by these.
+
+    stated are the ranks listed and those of one process; is_whole says that the first is all there are.
+    """
+    counted = ranks_of_counts(rows) if collective in _WITH_COUNT_OF_A_RANK else None
+    if counted is not None and counted > 1:
+        differs = is_whole and stated and stated[0] != counted
+        return Told(
+            num_ranks=counted,
+            remark=f"its counts are of {counted} ranks, its list of {stated[0]}" if differs else None,
+        )
+    if _is_alone(rows):
+        return Told(num_ranks=1)
+    found = factor_range(rows)
+    for number in stated:
+        if _allows(collective, found, number):
+            return Told(num_ranks=number)
+    if is_whole and (found is None or collective is None):
+        return Told(num_ranks=stated[0])
+    told = _ranks_of_factor(collective, found)
+    if is_whole and told.num_ranks is None:
+        return Told(num_ranks=stated[0], remark=f"its bandwidths are not those of {stated[0]} ranks")
+    return told
+
+
+def _is_alone(rows: Sequence[Row]) -> bool:
+    """Return whether every bus bandwidth is 0 where the algorithm bandwidth is not: (n-1)/n of it on one rank."""
+    told = [
+        busbw.value == 0
+        for row in rows
+        for _, half in row.halves
+        if (algbw := half.algbw_bytes_s) and (busbw := half.busbw_bytes_s) and algbw.value > 4 * busbw.rounding
+    ]
+    return bool(told) and all(told)
+
+
+def _allows(collective: str | None, found: tuple[float, float] | None, number: int) -> bool:
+    """Return whether bandwidths tell anything and do not speak against a number of ranks."""
+    if found is None or collective is None:
+        return False
+    least = math.isnan(ranks_of_factor(collective, 1.0))  # Broadcast and its like: 1 for any number
+    return not least and _fits(collective, found, number) if number > 1 else False
+
+
+def _ranks_of_factor(collective: str | None, found: tuple[float, float] | None) -> Told:
+    if collective is None or found is None:
+        return Told(num_ranks=None, remark="nothing tells the number of ranks; state num_ranks")
+    low, high = (ranks_of_factor(collective, value) for value in found)
+    if math.isnan(low) or math.isinf(low):
+        return Told(num_ranks=None, remark="its bandwidths do not tell the number of ranks; state num_ranks")
+    least, most = max(math.ceil(low - 1e-9), 2), min(high + 1e-9, MOST_RANKS)
+    fitting = range(least, math.floor(most) + 1)
+    if len(fitting) == 1:
+        return Told(num_ranks=fitting[0], remark=f"its bandwidths tell {fitting[0]} ranks; no list of them is in it")
+    for size in _NODE_SIZES:
+        whole = [number for number in fitting[:MOST_RANKS] if number % size == 0]
+        if len(whole) == 1:
+            return Told(
+                num_ranks=whole[0],
+                remark=f"its bandwidths fit {fitting[0]} to {fitting[-1]} ranks, of which nodes of {size} GPUs have "
+                f"{whole[0]}",
+            )
+        if whole:
+            break
+    between = f"fit {fitting[0]} to {fitting[-1]} ranks" if fitting else "fit no number of ranks"
+    return Told(num_ranks=None, remark=f"its bandwidths {between}; state num_ranks")
+
+
+def wrong_rows(rows: Sequence[Row], collective: str | None, num_ranks: int | None) -> Iterator[Row]:
+    """Yield the rows whose time, size and bandwidths contradict one another beyond their rounding."""
+    factor = bus_factor(collective, num_ranks) if collective and num_ranks else math.nan
+    for row in rows:
+        if not all(_agrees(row, half, collective, factor) for _, half in row.halves):
+            yield row
+
+
+def _agrees(row: Row, half: Half, collective: str | None, factor: float) -> bool:
+    time, algbw, busbw = half.time_s, half.algbw_bytes_s, half.busbw_bytes_s
+    if time is None or half.is_cpu_time or collective == "all_to_all_v":
+        found = _ratio_of_bandwidths(half)
+        return found is None or math.isnan(factor) or _is_within(factor, *found)
+    scaled = 1.0 if math.isnan(factor) else min(factor, 1.0)
+    if algbw is not None and not any(
+        # hypercube, and AllGather and ReduceScatter until 2020, print the bus bandwidth as the algorithm's
+        _is_within(row.message_bytes * share, algbw.low * time.low, algbw.high * time.high)
+        for share in {1.0, scaled}
+    ):
+        return False
+    if busbw is None or math.isnan(factor):
+        return True
+    return _is_within(row.message_bytes * factor, busbw.low * time.low, busbw.high * time.high)
+
+
+def _is_within(value: float, low: float, high: float) -> bool:
+    return low * (1 - _SLACK) <= value <= high * (1 + _SLACK)
