@@ -2,12 +2,11 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from falloff.ingest.power import Window, find_timezone
-from falloff.ingest.training_log import LoggedStep, TrainingLog
+from falloff.ingest.step_windows import SteadyWindow, gpus_of, windows_of
+from falloff.ingest.training_log import TrainingLog
 from falloff.spec.source import LeftOut
 from falloff.units import TERA
 
@@ -17,40 +16,19 @@ LARGEST_CLOCK_DIFFERENCE = 0.02
 # in a shipped log of windows of five steps), so the allocator still asks the driver, and its rate is 0.4 % below the
 # next one's.
 FIRST, SECOND = "the first step", "the window after it, not steady yet"
+NO_BEGIN = "no line before it says when it began"
 # A window that begins this many steps after the start is steady even if it is the log's second.
 STEADY_AFTER_STEPS = 10
-
-
-@dataclass(frozen=True, kw_only=True)
-class SteadyWindow:
-    """One logged line: steps first to last, their count, mean seconds of a step, and where the clock stood.
-
-    step_s is None where neither the line nor the log's facts tell it.
-    """
-
-    line: LoggedStep
-    first: int
-    begin: datetime | None
-    step_s: float | None
-
-    @property
-    def num_steps(self) -> int:
-        """Return how many steps the window holds."""
-        return self.line.step - self.first + 1
-
-
-def windows_of(log: TrainingLog) -> list[SteadyWindow]:
-    """Return the window of each logged line, steady or not: its steps are those since the line before."""
-    return [_window(log, position) for position in range(len(log.steps))]
 
 
 def find_steady_windows(log: TrainingLog, left_out: Sequence[LeftOut] = ()) -> tuple[list[SteadyWindow], str]:
     """Return the windows that count for rates, and in words which those are and what was left out, and why.
 
     Left out are the first logged window and, near the start, the one after it where the log holds the start of a
-    launch; the windows in which a checkpoint, a profiler's dump, an evaluation or the like stopped the steps; those
-    whose rates the framework reckons over something else; and those that touch `left_out`. ValueError where no
-    window touches a range of `left_out`: it is about another log.
+    launch; the first one of a log whose times are told by the line before alone; the windows in which a checkpoint, a
+    profiler's dump, an evaluation or the like stopped the steps; those whose rates the framework reckons over
+    something else; and those that touch `left_out`. ValueError where no window touches a range of `left_out`: it is
+    about another log.
     """
     windows = windows_of(log)
     for item in left_out:
@@ -75,7 +53,7 @@ def run_fields(log: TrainingLog, left_out: Sequence[LeftOut] = ()) -> dict[str, 
     over the sum of its seconds.
     """
     kept, words = find_steady_windows(log, left_out)
-    facts = {**log.facts}
+    facts = _with_gpus(log.facts, kept)
     step_s = tuple(window.step_s for window in kept if window.step_s is not None)
     is_timed = bool(kept) and len(step_s) == len(kept)
     tokens_per_step = _tokens_per_step(log, kept)
@@ -83,7 +61,7 @@ def run_fields(log: TrainingLog, left_out: Sequence[LeftOut] = ()) -> dict[str, 
     losses = tuple(window.line.loss for window in kept)
     peaks = [step.memory_bytes for step in log.steps if step.memory_bytes is not None]
     window_s = sum(s * w.num_steps for s, w in zip(step_s, kept, strict=True)) if is_timed else None
-    num_steps = sum(w.num_steps for w in kept)
+    tokens = [window.tokens for window in kept if window.tokens is not None]
     flags = (*(facts.pop("flags", None) or ()), *_clock_flags(kept))
     return {
         "framework": log.framework,
@@ -98,7 +76,7 @@ def run_fields(log: TrainingLog, left_out: Sequence[LeftOut] = ()) -> dict[str, 
         "steps_per_sample": counts.pop() if len(counts) == 1 else None,
         "window": words,
         "window_s": window_s,
-        "window_tokens": tokens_per_step * num_steps if is_timed and tokens_per_step is not None else None,
+        "window_tokens": sum(tokens) if is_timed and len(tokens) == len(kept) else None,
         "losses": losses if losses and None not in losses else None,
         "memory_bytes": max(peaks) if peaks else None,
         "memory_kind": facts.get("memory_kind") if peaks else None,
@@ -143,51 +121,12 @@ def measured_windows(log: TrainingLog, left_out: Sequence[LeftOut], timezone: st
     return windows
 
 
-def _window(log: TrainingLog, position: int) -> SteadyWindow:
-    line = log.steps[position]
-    before = log.steps[position - 1] if position else None
-    if line.num_steps is not None:
-        length = line.num_steps
-    elif before is not None:
-        length = line.step - before.step
-    elif line.step > 1 and len(log.steps) > 1:
-        # an excerpt: the first line's window is taken to be as long as the next one's
-        length = min(log.steps[1].step - line.step, line.step)
-    else:
-        length = 1
-    begin = before.time if before is not None and before.step == line.step - length else None
-    return SteadyWindow(line=line, first=line.step - length + 1, begin=begin, step_s=_step_seconds(log, line))
-
-
-def _step_seconds(log: TrainingLog, line: LoggedStep) -> float | None:
-    """Return the mean seconds of a step: as printed, else the tokens or samples of a step over their rate."""
-    if line.step_s is not None:
-        return line.step_s
-    num_gpus = log.facts.get("num_gpus")
-    tokens = _tokens_per_step_of(log, line)
-    rate = line.tokens_per_s
-    if rate is None and line.tokens_per_gpu_s is not None and num_gpus is not None:
-        rate = line.tokens_per_gpu_s * num_gpus
-    if rate and tokens is not None:
-        return tokens / rate
-    samples = line.global_batch or log.facts.get("global_batch")
-    return samples / line.samples_per_s if samples and line.samples_per_s else None
-
-
-def _tokens_per_step_of(log: TrainingLog, line: LoggedStep) -> float | None:
-    """Return the tokens of a step of all GPUs, None where batch or sequence is not stated."""
-    stated = log.facts.get("tokens_per_step")
-    if stated is not None:
-        return float(stated)
-    batch, seq = line.global_batch or log.facts.get("global_batch"), line.seq or log.facts.get("seq")
-    if batch is not None and seq is not None:
-        return float(batch * seq)
-    return None
-
-
 def _tokens_per_step(log: TrainingLog, kept: Sequence[SteadyWindow]) -> float | None:
-    """Return the tokens of a step where all kept windows agree, also by the log's own rate over printed seconds."""
-    found = {_tokens_per_step_of(log, window.line) for window in kept} or {log.facts.get("tokens_per_step")}
+    """Return the tokens of a step where all kept windows agree; a log without any says it in its facts."""
+    if not kept:
+        stated: float | None = log.facts.get("tokens_per_step")
+        return stated
+    found = {None if window.tokens is None else window.tokens / window.num_steps for window in kept}
     return found.pop() if len(found) == 1 else None
 
 
@@ -200,8 +139,20 @@ def _why_not_steady(
         return FIRST
     if starts and position == 1 and window.first - windows[0].first < STEADY_AFTER_STEPS:
         return SECOND
+    is_untimed = window.step_s is None and any(other.step_s is not None for other in windows[1:])
+    if position == 0 and is_untimed:
+        return window.line.unusable or NO_BEGIN
     stated = next((item.reason for item in left_out if _touches(window, item)), None)
     return stated or window.line.event or window.line.unusable
+
+
+def _with_gpus(facts: Mapping[str, Any], kept: Sequence[SteadyWindow]) -> dict[str, Any]:
+    """Return the facts, with the number of GPUs that the rates imply where the log does not state it."""
+    num_gpus = gpus_of(kept) if facts.get("num_gpus") is None else None
+    if num_gpus is None:
+        return {**facts}
+    words = "num_gpus follows from the log's tokens of all GPUs over those of one"
+    return {**facts, "num_gpus": num_gpus, "note": "; ".join(n for n in (facts.get("note"), words) if n)}
 
 
 def _touches(window: SteadyWindow, item: LeftOut) -> bool:
