@@ -9,7 +9,8 @@ from falloff.ingest.allreduce_readoff import read_allreduce_readoff
 from falloff.ingest.exposure import exposure_fields
 from falloff.ingest.frameworks import FRAMEWORKS, framework_of, read_framework_log
 from falloff.ingest.logtext import HEAD_CHARS, clean, read_head
-from falloff.ingest.power import measure_power, no_power, read_nvidia_smi
+from falloff.ingest.power import Power, no_power
+from falloff.ingest.power_stated import power_of_run
 from falloff.ingest.published import HARDWARE
 from falloff.ingest.published_collectives import read_collectives
 from falloff.ingest.steady import measured_windows, run_fields, with_defaults
@@ -98,7 +99,7 @@ def _run_record(folder: Path, source: ExternalSource, run: RunFiles, known: Mapp
     try:
         fields = _with_stated(run_fields(log, run.left_out_steps), run.stated)
         fields = _with_hardware(with_defaults(fields), known)
-        power, throttling = _power_fields(folder, run, log, fields.get("num_gpus"))
+        power = _power(folder, run, log, fields)
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error
     return RunRecord(
@@ -109,8 +110,7 @@ def _run_record(folder: Path, source: ExternalSource, run: RunFiles, known: Mapp
         licence=source.licence,
         **{
             **fields,
-            "note": _joined(fields.get("note"), throttling),
-            **power,
+            **({} if power is None else _with_power(fields, power)),
             **_trace_fields(folder, run, fields.get("num_gpus")),
         },
     )
@@ -125,6 +125,11 @@ def _one_run(path: Path, framework: str) -> TrainingLog:
     if len(logs) > 1:
         raise ValueError(f"{path}: holds {len(logs)} runs and {SOURCE_NAME} states one; split the file")
     return logs[0]
+
+
+def _with_power(fields: Mapping[str, Any], power: Power) -> dict[str, Any]:
+    flags = (*(fields.get("flags") or ()), *power.flags)
+    return {**power.fields(), "note": _joined(fields.get("note"), power.throttling), "flags": flags or None}
 
 
 def _with_stated(fields: Mapping[str, Any], stated: StatedOfRun) -> dict[str, Any]:
@@ -153,22 +158,19 @@ def _with_hardware(fields: dict[str, Any], known: Mapping[str, Hardware]) -> dic
         return {**fields, "flags": (*(fields.get("flags") or ()), str(error))}
 
 
-def _power_fields(
-    folder: Path, run: RunFiles, log: TrainingLog, num_gpus: int | None
-) -> tuple[dict[str, Any], str | None]:
+def _power(folder: Path, run: RunFiles, log: TrainingLog, fields: Mapping[str, Any]) -> Power | None:
+    """Return the power of a run, None where no samples are named and the log itself tells of its power."""
     if run.power is None:
-        power = no_power("no power samples")
-    elif run.timezone is None:
-        power = no_power("the time zone of the log's time stamps is not stated")
-    elif len(set(run.power.gpus)) != num_gpus:
-        raise ValueError(f"power.gpus names {len(set(run.power.gpus))} GPUs; the run has {num_gpus}")
-    else:
-        item = run.power
-        samples = read_nvidia_smi(folder / item.file, item.columns, item.reading, item.timezone)
-        windows = measured_windows(log, run.left_out_steps, run.timezone)
-        meter = f"nvidia-smi power.draw.{item.reading}"
-        power = measure_power(samples, [str(gpu) for gpu in item.gpus], windows, meter)
-    return {"draw_w": power.draw_w, "energy_j": power.energy_j, "power_source": power.source}, power.throttling
+        return None if fields.get("power_source") else no_power("no power samples")
+    if run.timezone is None:
+        return no_power("the time zone of the log's time stamps is not stated")
+    num_gpus, key = fields.get("num_gpus"), "gpus" if run.power.gpus else "uuids"
+    found = len(set(getattr(run.power, key)))
+    if found != num_gpus:
+        raise ValueError(f"power.{key} names {found} GPUs; the run has {num_gpus}")
+    windows = measured_windows(log, run.left_out_steps, run.timezone)
+    limit_w, gpu_name = fields.get("power_limit_w"), fields.get("gpu_name")
+    return power_of_run(folder, run.power, windows, gpu_name=gpu_name, limit_w=limit_w)
 
 
 def _trace_fields(folder: Path, run: RunFiles, num_gpus: int | None) -> dict[str, Any]:

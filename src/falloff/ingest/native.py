@@ -1,5 +1,6 @@
 """falloff's own raw logs: one sealed log in, records out."""
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,10 @@ from typing import Any
 
 from falloff import rawlog
 from falloff.ingest.exposure import exposure_fields
-from falloff.ingest.power import Power, Window, measure_power, no_power, read_native_power
+from falloff.ingest.power import Power, measure_power, no_power
+from falloff.ingest.power_devices import with_name
+from falloff.ingest.power_files import read_power
+from falloff.ingest.power_samples import Averaging, Scope, Window
 from falloff.ingest.stragglers import straggler
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.cell import Cell, CollectivesCell, TrainCell, cell_from_json
@@ -172,6 +176,7 @@ def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) ->
     peaks = log.one("memory")
     limits = {gpu["power_limit_w"] for gpu in gpus}
     node_gpus = {len(node["gpus"]) for node in log.first["nodes"]}
+    measured = _measured(log, cell) if log.last["outcome"] == "ok" else {}
     return RunRecord(
         record_id=_name(log.first),
         **_identity(log),
@@ -217,8 +222,7 @@ def _run_record(log: _Log, cell: TrainCell, hardware: Mapping[str, Hardware]) ->
         power_limit_w=next(iter(limits)) if len(limits) == 1 else None,
         memory_bytes=max(peaks["rank_peak_bytes"]) if peaks else None,
         memory_kind=peaks.get("kind"),
-        flags=(*flags, *_remarks(log)) or None,
-        **{"note": _note(log), **(_measured(log, cell) if log.last["outcome"] == "ok" else {})},
+        **{"note": _note(log), **measured, "flags": (*flags, *_remarks(log), *measured.get("flags", ())) or None},
     )
 
 
@@ -262,9 +266,8 @@ def _measured(log: _Log, cell: TrainCell) -> dict[str, Any]:
         "window_s": window_s,
         "window_tokens": cell.tokens_per_step * len(steps),
         "losses": tuple(losses) if None not in losses else None,
-        "draw_w": power.draw_w,
-        "energy_j": power.energy_j,
-        "power_source": power.source,
+        **power.fields(),
+        "flags": power.flags,
         **({"note": power.throttling} if power.throttling else {}),
         **_trace(log, cell),
     }
@@ -300,12 +303,32 @@ def _power(log: _Log, window: Window) -> Power:
     devices = [d for d in meter["devices"] if not uuids or meter["scope"] != "gpu" or d["uuid"] in uuids]
     read = f" ({meter['draw']})" if meter.get("draw") else ""
     name = f"{meter['source'].upper()} {meter['scope']}{read} every {meter['period_s']:g} s"
+    scope: Scope = "package" if meter["scope"] == "package" else "gpu"
     try:
-        samples = read_native_power(log.path.parent / meter["file"])
+        series = read_power(log.path.parent / meter["file"], "falloff-power", scope=scope).devices
     except ValueError as error:
         return no_power(_without_folder(error, log))
-    # power.csv counts devices as the power event does; who they are, the event says
-    return measure_power(samples, [str(device["index"]) for device in devices], [window], name)
+    # power.csv counts devices as the power event does; who they are and what a reading is, the event says
+    averaging = _averaging(meter.get("draw") or "")
+    chosen = {
+        str(device["index"]): dataclasses.replace(
+            with_name(series[str(device["index"])], device["name"]), averaging=averaging
+        )
+        for device in devices
+        if str(device["index"]) in series
+    }
+    limits = [gpu["power_limit_w"] for gpu in _gpus_of_run(log)] if scope == "gpu" else []
+    limit_w = max((limit for limit in limits if limit is not None), default=None)
+    return measure_power(chosen, [str(device["index"]) for device in devices], [window], name, limit_w=limit_w)
+
+
+def _averaging(draw: str) -> Averaging:
+    """Return what the sampler's words for its readings mean."""
+    if draw.startswith("instant"):
+        return "instant"
+    if draw.startswith("nvmlDeviceGetPowerUsage"):
+        return "by generation"
+    return "since the reading before" if draw.startswith("mean since") else "not stated"
 
 
 def _trace(log: _Log, cell: TrainCell) -> dict[str, Any]:

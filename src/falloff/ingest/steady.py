@@ -4,7 +4,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from falloff.ingest.power import Window, find_timezone
+from falloff.ingest.power_samples import Window
+from falloff.ingest.power_values import find_timezone
 from falloff.ingest.step_windows import SteadyWindow, gpus_of, windows_of
 from falloff.ingest.training_log import TrainingLog
 from falloff.spec.source import LeftOut

@@ -5,6 +5,7 @@ than YAML is imported here.
 """
 
 import dataclasses
+import math
 import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,21 @@ Framework = Literal[
     "instructlab",
 ]
 PowerReading = Literal["instant", "average"]
+PowerScope = Literal["gpu", "module", "package", "node"]
+PowerFormat = Literal[
+    "falloff-power",
+    "nvidia-smi",
+    "nvidia-smi-dmon",
+    "nvidia-smi-q",
+    "dcgmi-dmon",
+    "zeus-power",
+    "zeus-windows",
+    "zeus-monitor",
+    "jpwr",
+    "power-table",
+]
+# Their time stamps are of the host's clock.
+_WITHOUT_ZONE = ("nvidia-smi", "nvidia-smi-q", "zeus-power", "zeus-monitor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +63,37 @@ class LeftOut:
 
 @dataclass(frozen=True, kw_only=True)
 class PowerFile:
-    """nvidia-smi's samples: its fields in order, the host's time zone, which reading counts, the run's GPUs."""
+    """Power samples: their format, whose they are, and what the file leaves out.
+
+    columns are nvidia-smi's fields in order where the file has no header, timezone that of time stamps without one.
+    reading says which of several readings counts, scope whether the GPU's own power or its module's. The run's GPUs
+    are told by UUID, or as the file itself counts them. clock_offset_s is how far the samples' clock is ahead of the
+    log's; begin_s (unix) and period_s place samples of a monitor that prints no times. counter_range_j is the energy
+    at which a counter starts again. more_files are of other samplers of the same run; each GPU counts once.
+    """
 
     file: str
-    format: Literal["nvidia-smi"]
-    columns: tuple[str, ...]
-    timezone: str
-    reading: PowerReading
-    gpus: tuple[int, ...]  # as the column index counts them
+    format: PowerFormat
+    gpus: tuple[int, ...] = ()
+    uuids: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    timezone: str | None = None
+    reading: PowerReading | None = None
+    scope: PowerScope = "gpu"
+    clock_offset_s: float = 0.0
+    begin_s: float | None = None
+    period_s: float | None = None
+    counter_range_j: float | None = None
+    more_files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_positive(self, "begin_s", "period_s", "counter_range_j")
+        if not math.isfinite(self.clock_offset_s):
+            raise ValueError(f"clock_offset_s must be finite, found {self.clock_offset_s}")
+        if bool(self.gpus) == bool(self.uuids):
+            raise ValueError("either gpus or uuids must say which GPUs the run had")
+        if self.timezone is None and self.format in _WITHOUT_ZONE:
+            raise ValueError(f"timezone must be stated, since {self.format} prints none beside its time stamps")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +214,7 @@ class ExternalSource:
     @property
     def files(self) -> tuple[str, ...]:
         """Return every file that the folder must hold, by its path within it."""
-        of_runs = [file for run in self.runs for file in (run.log, run.trace, run.power and run.power.file) if file]
+        of_runs = [file for run in self.runs for file in (run.log, run.trace, *_power_files(run.power)) if file]
         return (*of_runs, *(item.file for item in self.collectives), *(table.file for table in self.tables))
 
     @property
@@ -183,6 +222,10 @@ class ExternalSource:
         """Return what the folder holds: runs, collectives, and the formats of its tables."""
         logs = {name for name, items in (("runs", self.runs), ("collectives", self.collectives)) if items}
         return logs | {table.format for table in self.tables}
+
+
+def _power_files(power: PowerFile | None) -> tuple[str, ...]:
+    return (power.file, *power.more_files) if power else ()
 
 
 def read_source(folder: Path) -> ExternalSource:

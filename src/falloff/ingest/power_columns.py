@@ -1,0 +1,168 @@
+"""What the columns of a power table mean, by their names: nvidia-smi's fields, jpwr's, Zeus's, and plain ones."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from falloff.ingest.power_samples import Averaging, Scope
+from falloff.ingest.power_values import UNITS
+
+Kind = Literal[
+    "time", "index", "uuid", "bus", "name", "draw", "energy", "reasons", "reason", "clock", "processes", "limit"
+]
+
+# nvml.h, nvmlClocksEventReason*; idle (1), clocks set by a user (2), synchronised boost (0x10) and clocks of the
+# display (0x100) are no throttling
+POWER_CAP_BIT = 0x04
+REASON_BITS = {
+    "sw_power_cap": POWER_CAP_BIT,
+    "hw_slowdown": 0x08,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+}
+THERMAL_BITS = 0x20 | 0x40
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """What a column holds. unit is that in its name, None without one; device is whose it is in a wide table."""
+
+    kind: Kind
+    unit: float | None = None
+    averaging: Averaging = "not stated"
+    scope: Scope = "gpu"
+    bit: int = 0
+    device: str | None = None
+
+
+# https://docs.nvidia.com/deploy/nvidia-smi/ and `nvidia-smi --help-query-gpu` of driver 580; power.draw is what
+# nvmlDeviceGetPowerUsage returns, module.power.* cover the CPU and memory of a Grace Hopper or Blackwell module.
+_NVIDIA_SMI = {
+    "timestamp": Column(kind="time"),
+    "index": Column(kind="index"),
+    "uuid": Column(kind="uuid"),
+    "gpu_uuid": Column(kind="uuid"),
+    "gpu_bus_id": Column(kind="bus"),
+    "pci.bus_id": Column(kind="bus"),
+    "name": Column(kind="name"),
+    "gpu_name": Column(kind="name"),
+    "power.draw": Column(kind="draw", averaging="by generation"),
+    "power.draw.instant": Column(kind="draw", averaging="instant"),
+    "power.draw.average": Column(kind="draw", averaging="average"),
+    "module.power.draw.instant": Column(kind="draw", averaging="instant", scope="module"),
+    "module.power.draw.average": Column(kind="draw", averaging="average", scope="module"),
+    "power.limit": Column(kind="limit"),
+    "enforced.power.limit": Column(kind="limit"),
+    "clocks.sm": Column(kind="clock"),
+    "clocks.current.sm": Column(kind="clock"),
+}
+_REASONS = re.compile(r"clocks?_?(?:event|throttle)_?reasons?\.(\w+)")
+
+# jpwr (https://github.com/FZJ-JSC/jpwr, 0.0.8): unix seconds in 'timestamps', watts in columns of one device each.
+# pynvml: is nvmlDeviceGetPowerUsage, rocm: rsmi_dev_power_ave_get, gh: the sensors of a Grace Hopper board.
+_JPWR = re.compile(r"(pynvml|rocm|gh|gc):(.+)")
+_JPWR_AVERAGING: dict[str, Averaging] = {"pynvml": "by generation", "rocm": "average", "gh": "average"}
+
+_UNIT_IN_NAME = re.compile(r"\s*[\[({]\s*([A-Za-zµ]{1,4})\s*[\])}]\s*$")
+_UNIT_AT_END = re.compile(r"_(mw|uw|kw|w|mj|uj|kj|j|wh|kwh|mhz|ghz|hz|ms|us|ns|sec|s)$")
+_NAMES_OF_UNITS = {"milliwatt": 1e-3, "microjoule": 1e-6, "millijoule": 1e-3, "kilowatt": 1e3}
+_TIME = re.compile(r"(?:t|ts|time|timestamps?|date|datetime|date_?time|unix_?time|epoch|elapsed(?:_?time)?|wall_?time)")
+_DEVICE = re.compile(r"(?:gpus?|gpu_?(?:id|index|idx|num)|device_?(?:id|index|idx)?|index|idx|card|gpu_number)")
+_WIDE = re.compile(r"(?:gpu|device|card|rank)[ _:]?(\d+)[ _.:]*(.*)|(power|energy)_?(\d+)")
+_LIMIT = re.compile(r"(?:(?:enforced|default|max|min|requested)[_. ]+)?power[_. ]*(?:limit|cap)")
+_NO_DRAW = re.compile(r"limit|cap\b|_cap|max|min|default|state|reason|violation|management|util|count|supply|freq|scal")
+
+
+def column_of(name: str) -> Column | None:
+    """Return what a column of that name holds, None where that is nothing that power needs."""
+    name = name.strip().strip('"').lstrip("\ufeff").strip()
+    match = _JPWR.fullmatch(name)
+    if match:
+        return _of_jpwr(match[1], match[2])
+    key, unit = _split_unit(name.casefold())
+    known = _NVIDIA_SMI.get(key)
+    if known:
+        return Column(kind=known.kind, unit=unit, averaging=known.averaging, scope=known.scope)
+    return _of_reasons(key) or _of_plain_name(key, unit)
+
+
+def columns_of(names: Sequence[str]) -> list[Column | None]:
+    """Return what each column holds; whole numbers beside jpwr's 'timestamps' are GPUs, as in its first version."""
+    columns = [column_of(name) for name in names]
+    stripped = [name.strip() for name in names]
+    if "timestamps" in stripped:
+        for at, name in enumerate(stripped):
+            if name.isdigit():
+                columns[at] = Column(kind="draw", averaging="by generation", device=name)
+    return columns
+
+
+def _split_unit(key: str) -> tuple[str, float | None]:
+    match = _UNIT_IN_NAME.search(key)
+    if match:
+        return key[: match.start()], UNITS.get(match[1])
+    match = _UNIT_AT_END.search(key)
+    if match:
+        return key[: match.start()], UNITS[match[1]]
+    return key, next((unit for word, unit in _NAMES_OF_UNITS.items() if word in key), None)
+
+
+def _of_jpwr(method: str, rest: str) -> Column:
+    averaging = _JPWR_AVERAGING.get(method, "not stated")
+    if method != "gh":
+        return Column(kind="draw", averaging=averaging, device=rest if method == "pynvml" else f"{method}:{rest}")
+    words, _, socket = rest.partition(" Power Socket ")
+    scopes: dict[str, Scope] = {"module": "module", "grace": "package", "cpu": "part", "sysio": "part"}
+    scope = scopes.get(words.strip().casefold(), "part")
+    # CPU and SysIO are parts of Grace, and Grace of the module
+    device = socket.strip() if scope == "module" else f"{words} socket {socket}".strip()
+    return Column(kind="draw", averaging=averaging, scope=scope, device=device)
+
+
+def _of_reasons(key: str) -> Column | None:
+    if key in ("throttle_reasons", "clock_reasons", "clocks_event_reasons", "clocks_throttle_reasons"):
+        return Column(kind="reasons")
+    match = _REASONS.fullmatch(key)
+    if match is None:
+        return None
+    if match[1] == "active":
+        return Column(kind="reasons")
+    return Column(kind="reason", bit=REASON_BITS[match[1]]) if match[1] in REASON_BITS else None
+
+
+def _of_plain_name(key: str, unit: float | None) -> Column | None:
+    if _TIME.fullmatch(key):
+        return Column(kind="time", unit=unit)
+    if _DEVICE.fullmatch(key):
+        return Column(kind="index")
+    if re.fullmatch(r"(?:num_?|compute_?)*(?:processes|procs)", key):
+        return Column(kind="processes")
+    if re.fullmatch(r"(?:sm_?(?:clock|clk|freq)|sm|clocks?_?sm|gfx_?clk|gfx_?clock|sclk)", key) and key != "sm":
+        return Column(kind="clock", unit=unit)
+    if _LIMIT.fullmatch(key):
+        return Column(kind="limit", unit=unit)
+    wide = _WIDE.fullmatch(key)
+    device = (wide[1] or wide[4]) if wide else None
+    if "energy" in key or "joule" in key:
+        return Column(kind="energy", unit=unit, scope=_scope(key), device=device)
+    if re.search(r"power|draw|watt", key) and not _NO_DRAW.search(key):
+        return Column(kind="draw", unit=unit, averaging=_averaging(key), scope=_scope(key), device=device)
+    return None
+
+
+def _scope(key: str) -> Scope:
+    if "module" in key:
+        return "module"
+    if re.search(r"memory|_mem|mem_|hbm|dram", key):
+        return "memory"
+    if re.search(r"package|cpu|rapl|grace", key):
+        return "package"
+    return "node" if re.search(r"node|system|chassis|server|host|psu|dcmi|ipmi", key) else "gpu"
+
+
+def _averaging(key: str) -> Averaging:
+    if re.search(r"instant|true|current_|now", key):
+        return "instant"
+    return "average" if re.search(r"average|avg|trailing|mean", key) else "not stated"

@@ -1,0 +1,160 @@
+"""Any file of power samples, told by its content and read to one form."""
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from falloff.ingest.logtext import HEAD_CHARS, read_head
+from falloff.ingest.power_dmon import read_dmon
+from falloff.ingest.power_nvidia_smi import STAMP, guess_columns, read_nvidia_smi_report
+from falloff.ingest.power_samples import PowerLog, Scope, Window
+from falloff.ingest.power_tables import plan_of, read_table, split_fields
+from falloff.ingest.power_values import find_timezone, read_power_lines
+from falloff.ingest.power_zeus import (
+    MONITOR_GPUS,
+    MONITOR_STAMP,
+    WINDOWS_HEADER,
+    read_zeus_monitor,
+    read_zeus_windows,
+)
+from falloff.rawlog import POWER_COLUMNS
+from falloff.spec.source import PowerFormat, PowerReading
+from falloff.units import MILLI
+
+KNOWN_POWER = (
+    "falloff's power.csv, nvidia-smi --query-gpu, nvidia-smi dmon, nvidia-smi -q, dcgmi dmon, Zeus's power log, "
+    "windows and monitor, jpwr (CARAML), a table with columns of time and power or energy"
+)
+# Samplers print banners and warnings before their first line.
+_HEAD_LINES = 60
+_GUESS_LINES = 200
+_HDF5_MAGIC = "\ufffdHDF"
+
+
+def power_format(head: str) -> PowerFormat | None:
+    """Return which format of power samples a file's first part is of, None where it is none."""
+    lines = [line for line in islice(head.splitlines(), _HEAD_LINES) if line.strip()]
+    if "==NVSMI LOG==" in head[:HEAD_CHARS] and re.search(r"^\s*(?:\w+ )?Power Readings\s*$", head, re.MULTILINE):
+        return "nvidia-smi-q"
+    for line in lines:
+        found = _format_of_line(line)
+        if found:
+            return found
+    stamped = any(MONITOR_STAMP.match(line) for line in lines)
+    if stamped and any(MONITOR_GPUS.search(line) for line in lines):
+        return "zeus-monitor"
+    if lines and STAMP.match(lines[0].strip()) and guess_columns(lines[: _HEAD_LINES - 1]):
+        return "nvidia-smi"
+    return None
+
+
+def _format_of_line(line: str) -> PowerFormat | None:
+    text = line.lstrip("\ufeff").strip()
+    if text == ",".join(POWER_COLUMNS):
+        return "falloff-power"
+    if re.match(r"#\s*Entity\b", text):
+        return "dcgmi-dmon"
+    if text.startswith("#") and {"gpu", "pwr"} <= set(re.split(r"[#\s,]+", text.casefold())):
+        return "nvidia-smi-dmon"
+    if text.startswith(WINDOWS_HEADER):
+        return "zeus-windows"
+    if text == "Time,Power":
+        return "zeus-power"
+    for delimiter in ",;\t":
+        names = [name.strip() for name in split_fields(text, delimiter)]
+        if len(names) > 1 and plan_of(names) is not None:
+            return _format_of_names(names)
+    return None
+
+
+def _format_of_names(names: Sequence[str]) -> PowerFormat:
+    if any(re.match(r"(?:module\.)?power\.draw", name) for name in names):
+        return "nvidia-smi"
+    if "timestamps" in names:
+        return "jpwr"
+    return "power-table"
+
+
+def read_power(
+    path: Path,
+    power_format_: PowerFormat | None = None,
+    *,
+    columns: Sequence[str] = (),
+    timezone: str | None = None,
+    reading: PowerReading | None = None,
+    scope: Scope = "gpu",
+    begin_s: float | None = None,
+    period_s: float | None = None,
+    within: Window | None = None,
+) -> PowerLog:
+    """Return the samples of a file by device.
+
+    power_format_ is told by the content where it is None. columns are nvidia-smi's fields in order where the file
+    has no header, timezone that of time stamps without one (UTC where it is not known), reading which of average and
+    instantaneous power counts where a file has both. begin_s and period_s place the samples of a monitor that prints
+    no times; within leaves out what is outside. scope is that of falloff's own samples, which their log states.
+
+    Lines that are cut or garbled are counted and left out. ValueError, one sentence, for a file that cannot be read,
+    is of no known format or has not one whole sample.
+    """
+    zone = find_timezone(timezone) if timezone is not None else None
+    kind = power_format_ or _told(path)
+    if kind == "nvidia-smi-q":
+        return read_nvidia_smi_report(path, zone=zone, reading=reading, within=within)
+    if kind in ("nvidia-smi-dmon", "dcgmi-dmon"):
+        return read_dmon(path, kind, zone=zone, begin_s=begin_s, period_s=period_s, within=within)
+    if kind == "zeus-monitor":
+        return read_zeus_monitor(path, zone=zone, within=within)
+    if kind == "zeus-windows":
+        return read_zeus_windows(path, within=within)
+    if kind == "zeus-power":
+        return read_table(path, kind, zone=zone, averaging="by generation", power_unit=MILLI, within=within)
+    if kind == "nvidia-smi":
+        return _read_nvidia_smi(path, columns, timezone, reading, within)
+    return read_table(path, kind, zone=zone, reading=reading, scope=scope, within=within)
+
+
+def _told(path: Path) -> PowerFormat:
+    head, _ = read_head(path, HEAD_CHARS)
+    if not head.strip():
+        raise ValueError(f"{path}: is empty; of power samples falloff reads {KNOWN_POWER}")
+    found = power_format(head)
+    if found is None:
+        what = (
+            "is HDF5, which falloff does not read; write CSV" if head[:4] == _HDF5_MAGIC else "holds no power samples"
+        )
+        raise ValueError(f"{path}: {what}; falloff reads {KNOWN_POWER}")
+    return found
+
+
+def _read_nvidia_smi(
+    path: Path, columns: Sequence[str], timezone: str | None, reading: PowerReading | None, within: Window | None
+) -> PowerLog:
+    zone = find_timezone(timezone) if timezone is not None else None
+    if columns:
+        _check_columns(path, columns, reading)
+        return read_table(path, "nvidia-smi", columns, zone=zone, reading=reading, within=within)
+    lines = [line for line, _ in islice(read_power_lines(path), _GUESS_LINES)]
+    if any(plan_of(split_fields(line)) for line in lines):
+        return read_table(path, "nvidia-smi", zone=zone, reading=reading, within=within)
+    guessed = guess_columns([line for line in lines if STAMP.search(line)])
+    if guessed is None:
+        raise ValueError(f"{path}: has no header and its columns cannot be told by their values; state the columns")
+    log = read_table(path, "nvidia-smi", guessed[0], zone=zone, within=within)
+    return PowerLog(
+        path=path,
+        format=log.format,
+        devices=log.devices,
+        num_cut_lines=log.num_cut_lines,
+        notes=(*guessed[1], *log.notes),
+    )
+
+
+def _check_columns(path: Path, columns: Sequence[str], reading: PowerReading | None) -> None:
+    draw = f"power.draw.{reading}" if reading else None
+    for needed in ("timestamp", draw):
+        if needed is not None and needed not in columns and f"module.{needed}" not in columns:
+            raise ValueError(f"{path}: its columns lack {needed!r}; stated: {', '.join(columns)}")
+    if plan_of(columns) is None:
+        raise ValueError(f"{path}: its columns lack a power.draw; stated: {', '.join(columns)}")

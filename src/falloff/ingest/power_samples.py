@@ -1,0 +1,196 @@
+"""Samples of power in one form, whatever wrote them: arrays by device, in the order of time, NaN where blank."""
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from falloff.spec.source import PowerFormat
+
+Floats = npt.NDArray[np.float64]
+Window = tuple[float, float]  # unix seconds
+
+# What a reading covers: a GPU's board, a module of CPU, GPU and memory (GH200, GB200), a CPU package, a whole node,
+# memory alone, another part of a module.
+Scope = Literal["gpu", "module", "package", "node", "memory", "part"]
+# Over which time a reading averages: 'by generation' is NVML's default reading, which depends on the GPU.
+Averaging = Literal["instant", "average", "by generation", "since the reading before", "not stated"]
+
+COLUMNS = ("time_s", "draw_w", "energy_j", "clock_reasons", "sm_clock_mhz", "processes", "limit_w")
+# 4 million rows of 7 doubles are 224 MB, twice that while they are sorted: 14 hours of 8 GPUs, 10 times a second.
+MOST_ROWS = 4_000_000
+# The largest nodes have 16 GPUs, a rack of GB200 72; what names more devices is garbled.
+MOST_DEVICES = 1024
+# The largest boards draw 1400 W (GB300), modules below 3000. NVML answers 2^32 - 1 mW where it fails.
+HIGHEST_W: dict[Scope, float] = {"node": 1e5}
+HIGHEST_DEVICE_W = 5e3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Samples:
+    """What one device's meter gave, in the order of time; NaN where a column is blank.
+
+    time_s is NaN throughout where the format has no time stamps. clock_reasons are NVML's bits for what holds the
+    clocks down, limit_w is the board's power limit, processes those that compute on it.
+    """
+
+    time_s: Floats
+    draw_w: Floats
+    energy_j: Floats
+    clock_reasons: Floats
+    sm_clock_mhz: Floats
+    processes: Floats
+    limit_w: Floats
+    scope: Scope = "gpu"
+    averaging: Averaging = "not stated"
+    index: str | None = None
+    uuid: str | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PowerLog:
+    """The samples of one file by device: its UUID where the file has one, else its index; then a scope but gpu's."""
+
+    path: Path
+    format: PowerFormat
+    devices: dict[str, Samples]
+    num_cut_lines: int = 0
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meter:
+    """Whose power a series is, as the file tells."""
+
+    device: str
+    scope: Scope = "gpu"
+    averaging: Averaging = "not stated"
+    index: str | None = None
+    uuid: str | None = None
+    name: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Return the series' name: the device, and its scope where that is not the GPU's own."""
+        return self.device if self.scope in ("gpu", "package", "node") else f"{self.device} {self.scope}"
+
+
+def samples_of(
+    time_s: Iterable[float],
+    draw_w: Iterable[float] | None = None,
+    energy_j: Iterable[float] | None = None,
+    clock_reasons: Iterable[float] | None = None,
+    sm_clock_mhz: Iterable[float] | None = None,
+    processes: Iterable[float] | None = None,
+    limit_w: Iterable[float] | None = None,
+    meter: Meter | None = None,
+) -> Samples:
+    """Return samples from columns; one that is left out is NaN throughout."""
+    times = np.array(list(time_s), dtype=np.float64)
+    columns = (draw_w, energy_j, clock_reasons, sm_clock_mhz, processes, limit_w)
+    filled = [np.full(len(times), np.nan) if c is None else np.array(list(c), dtype=np.float64) for c in columns]
+    return _samples(np.column_stack([times, *filled]), meter or Meter(device="0"))
+
+
+def _samples(rows: Floats, meter: Meter) -> Samples:
+    if not np.isnan(rows[:, 0]).any() and (np.diff(rows[:, 0]) < 0).any():
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    columns = {name: np.ascontiguousarray(rows[:, at]) for at, name in enumerate(COLUMNS)}
+    return Samples(
+        **columns,
+        scope=meter.scope,
+        averaging=meter.averaging,
+        index=meter.index,
+        uuid=meter.uuid,
+        name=meter.name,
+    )
+
+
+@dataclass(kw_only=True)
+class _Series:
+    meter: Meter
+    rows: "array[float]" = field(default_factory=lambda: array("d"))
+    num_seen: int = 0
+
+
+@dataclass(kw_only=True)
+class Collector:
+    """Gathers readings in bounded memory: past MOST_ROWS every second sample is left out, and so on."""
+
+    within: Window | None = None  # samples outside are left out
+    num_cut_lines: int = 0
+    notes: list[str] = field(default_factory=list)
+    _series: dict[str, _Series] = field(default_factory=dict)
+    _num_kept: int = 0
+    _stride: int = 1
+    _num_implausible: int = 0
+
+    def num_seen(self, key: str) -> int:
+        """Return how many samples of a series there have been."""
+        return self._series[key].num_seen if key in self._series else 0
+
+    def add(
+        self,
+        meter: Meter,
+        time_s: float,
+        draw_w: float = np.nan,
+        energy_j: float = np.nan,
+        clock_reasons: float = np.nan,
+        sm_clock_mhz: float = np.nan,
+        processes: float = np.nan,
+        limit_w: float = np.nan,
+    ) -> None:
+        """Keep one sample of one meter."""
+        series = self._series.get(meter.key)
+        if series is None:
+            if len(self._series) >= MOST_DEVICES:
+                self.num_cut_lines += 1
+                return
+            series = self._series[meter.key] = _Series(meter=meter)
+        series.num_seen += 1
+        if self.within and not self.within[0] <= time_s <= self.within[1]:
+            return
+        if (series.num_seen - 1) % self._stride:
+            return
+        if draw_w > HIGHEST_W.get(meter.scope, HIGHEST_DEVICE_W):
+            draw_w, self._num_implausible = np.nan, self._num_implausible + 1
+        series.rows.extend((time_s, draw_w, energy_j, clock_reasons, sm_clock_mhz, processes, limit_w))
+        self._num_kept += 1
+        if self._num_kept > MOST_ROWS:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        self._stride *= 2
+        for series in self._series.values():
+            rows = np.frombuffer(series.rows, dtype=np.float64).reshape(-1, len(COLUMNS))[::2]
+            series.rows = array("d", rows.tobytes())
+        self._num_kept = sum(len(series.rows) // len(COLUMNS) for series in self._series.values())
+
+    def log(self, path: Path, power_format: PowerFormat) -> PowerLog:
+        """Return what was gathered; ValueError, one sentence, where that is not one whole sample."""
+        devices = {}
+        for key, series in self._series.items():
+            rows = np.frombuffer(series.rows, dtype=np.float64).reshape(-1, len(COLUMNS))
+            if np.isfinite(rows[:, 1:3]).any() or np.isfinite(rows[:, 3]).any():
+                devices[key] = _samples(rows, series.meter)
+        if not devices:
+            where = " in the time asked for" if self.within and self._series else ""
+            cut = f"; {self.num_cut_lines} lines were cut or garbled" if self.num_cut_lines else ""
+            raise ValueError(f"{path}: holds no whole power sample of the format {power_format}{where}{cut}")
+        notes = list(self.notes)
+        if self._stride > 1:
+            notes.append(f"of more than {MOST_ROWS:,} samples each {self._stride}th was kept")
+        if self._num_implausible:
+            notes.append(f"{self._num_implausible} readings above what a board can draw were left out")
+        return PowerLog(
+            path=path,
+            format=power_format,
+            devices=devices,
+            num_cut_lines=self.num_cut_lines,
+            notes=tuple(dict.fromkeys(notes)),
+        )

@@ -1,0 +1,226 @@
+"""Tables of power with named columns: falloff's own, nvidia-smi's, Zeus's power log, jpwr's, and plain ones."""
+
+import csv
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from pathlib import Path
+
+from falloff.ingest.power_columns import Column, columns_of
+from falloff.ingest.power_counter import with_resolved_units
+from falloff.ingest.power_samples import Averaging, Collector, Meter, PowerLog, Scope, Window
+from falloff.ingest.power_values import Clock, bits, is_active, number, read_power_lines
+from falloff.spec.source import PowerFormat, PowerReading
+
+# Which of a file's readings of one meter counts where none is asked for.
+_PREFERENCE: tuple[Averaging, ...] = ("instant", "by generation", "not stated", "average", "since the reading before")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Group:
+    """The columns of one meter; device is None where a column names it."""
+
+    device: str | None
+    scope: Scope
+    averaging: Averaging
+    draw: int | None
+    energy: int | None
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """Where in a row each thing stands; columns that mean nothing to power are left out."""
+
+    columns: Sequence[Column | None]
+    groups: list[_Group]
+    at: dict[str, int]
+    reason_columns: list[tuple[int, int]]
+    units: list[float | None]
+    averaging: Averaging | None = None  # where the format says it for all its readings
+    meters: dict[tuple[str, Scope], Meter] = field(default_factory=dict)
+
+    @property
+    def num_columns(self) -> int:
+        """Return how many fields a whole row has."""
+        return len(self.columns)
+
+
+def plan_of(
+    names: Sequence[str], reading: PowerReading | None = None, averaging: Averaging | None = None
+) -> Plan | None:
+    """Return how rows under these names are read, None where they lack power, or all of time and clock reasons.
+
+    reading names which of several readings of power counts; averaging is that of the whole format.
+    """
+    columns = columns_of(names)
+    at: dict[str, int] = {}
+    for position, column in enumerate(columns):
+        if column and column.kind not in ("draw", "energy", "reason"):
+            at.setdefault(column.kind, position)
+    keys: dict[tuple[str | None, Scope], None] = {
+        (c.device, c.scope): None for c in columns if c and c.kind in ("draw", "energy") and c.scope != "memory"
+    }
+    groups = [_group(columns, device, scope, reading) for device, scope in keys]
+    if "time" not in at or not groups:
+        return None
+    return Plan(
+        columns=columns,
+        groups=groups,
+        at=at,
+        reason_columns=[(n, c.bit) for n, c in enumerate(columns) if c and c.kind == "reason"],
+        units=[c.unit if c else None for c in columns],
+        averaging=averaging,
+    )
+
+
+def _group(columns: Sequence[Column | None], device: str | None, scope: Scope, reading: PowerReading | None) -> _Group:
+    own = [(n, c) for n, c in enumerate(columns) if c and (c.device, c.scope) == (device, scope)]
+    order = [reading, *_PREFERENCE] if reading else list(_PREFERENCE)
+    draws = sorted((item for item in own if item[1].kind == "draw"), key=lambda item: order.index(item[1].averaging))
+    energies = [n for n, c in own if c.kind == "energy"]
+    return _Group(
+        device=device,
+        scope=scope,
+        averaging=draws[0][1].averaging if draws else "not stated",
+        draw=draws[0][0] if draws else None,
+        energy=energies[0] if energies else None,
+    )
+
+
+def read_table(
+    path: Path,
+    power_format: PowerFormat,
+    names: Sequence[str] | None = None,
+    *,
+    zone: tzinfo | None = None,
+    reading: PowerReading | None = None,
+    averaging: Averaging | None = None,
+    power_unit: float | None = None,
+    scope: Scope = "gpu",
+    within: Window | None = None,
+) -> PowerLog:
+    """Return the samples of a table; `names` are its columns where it has no header.
+
+    power_unit is that of power where names do not say it (Zeus's log counts milliwatts), scope that of a file whose
+    log says that it is not a GPU's. Lines that are cut or garbled are counted and left out. ValueError, one
+    sentence, where no line is a whole sample.
+    """
+    reader = _TableReader(zone=zone, reading=reading, averaging=averaging, power_unit=power_unit, scope=scope)
+    reader.out.within = within
+    if names is not None:
+        reader.plan = plan_of(names, reading, averaging)
+    for line, is_ended in read_power_lines(path):
+        reader.read(line, is_ended)
+    if reader.plan is None:
+        raise ValueError(f"{path}: has no line that names columns of time and power or energy")
+    reader.out.notes.extend(reader.clock.notes)
+    return with_resolved_units(reader.out.log(path, power_format), reader.without_unit)
+
+
+class _TableReader:
+    """Reads lines one by one: a header, rows, the header again, another header."""
+
+    def __init__(
+        self,
+        *,
+        zone: tzinfo | None,
+        reading: PowerReading | None,
+        averaging: Averaging | None,
+        power_unit: float | None,
+        scope: Scope,
+    ) -> None:
+        self.plan: Plan | None = None
+        self.out, self.clock = Collector(), Clock(zone)
+        self._reading, self._averaging, self._power_unit, self._scope = reading, averaging, power_unit, scope
+        self._header, self._delimiter, self._length_of_last = "", ",", 0
+        self.without_unit: set[str] = set()  # series whose energy is in a unit that nothing names
+
+    def read(self, line: str, is_ended: bool) -> None:
+        if line == self._header:
+            return
+        fields = split_fields(line, self._delimiter)
+        if self.plan is not None and len(fields) == self.plan.num_columns:
+            # a last line without its newline may be cut within its last number
+            if is_ended or len(fields[-1].strip()) >= self._length_of_last:
+                try:
+                    self._row(fields, self.plan)
+                    self._length_of_last = len(fields[-1].strip())
+                    return
+                except (ValueError, OverflowError):
+                    pass
+        elif self.plan is None or not line[:1].isdigit():
+            for delimiter in ",;\t":
+                plan = plan_of(split_fields(line, delimiter), self._reading, self._averaging)
+                if plan is not None:
+                    self.plan, self._header, self._delimiter = plan, line, delimiter
+                    return
+        self.out.num_cut_lines += 1
+
+    def _row(self, fields: list[str], plan: Plan) -> None:
+        at, units = plan.at, plan.units
+        time_s = self.clock.seconds(fields[at["time"]], units[at["time"]])
+        row_device = self._device(fields, at)
+        reasons = _reasons(fields, plan)
+        shared = [_value(fields, at.get(kind), units) for kind in ("clock", "processes", "limit")]
+        readings = [
+            (_value(fields, group.draw, units, self._power_unit), _value(fields, group.energy, units))
+            for group in plan.groups
+        ]
+        for group, (draw_w, energy_j) in zip(plan.groups, readings, strict=True):
+            meter = self._meter(plan, group, row_device if group.device is None else group.device, fields)
+            if group.energy is not None and units[group.energy] is None and not _names_unit(fields[group.energy]):
+                self.without_unit.add(meter.key)
+            self.out.add(meter, time_s, draw_w, energy_j, reasons, *shared)
+
+    @staticmethod
+    def _device(fields: list[str], at: dict[str, int]) -> str:
+        for kind in ("uuid", "index", "bus"):
+            if kind in at and fields[at[kind]].strip():
+                return fields[at[kind]].strip()
+        return "0"
+
+    def _meter(self, plan: Plan, group: _Group, device: str, fields: list[str]) -> Meter:
+        scope = self._scope if group.scope == "gpu" else group.scope
+        known = plan.meters.get((device, scope))
+        if known is None:
+            facts = {k: fields[plan.at[k]].strip() if k in plan.at else None for k in ("index", "uuid", "name")}
+            known = plan.meters[device, scope] = Meter(
+                device=device,
+                scope=scope,
+                averaging=plan.averaging or group.averaging,
+                index=facts["index"] or (device if device.isdigit() else None),
+                uuid=facts["uuid"],
+                name=facts["name"],
+            )
+        return known
+
+
+def split_fields(line: str, delimiter: str = ",") -> list[str]:
+    """Return the fields of one line; quotation marks are heeded where there are any."""
+    if '"' not in line:
+        return line.split(delimiter)
+    try:
+        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+    except csv.Error:
+        return line.split(delimiter)
+
+
+def _value(
+    fields: list[str], position: int | None, units: Sequence[float | None], default: float | None = None
+) -> float:
+    return math.nan if position is None else number(fields[position], units[position] or default)
+
+
+def _names_unit(text: str) -> bool:
+    return text.strip()[-1:].isalpha()
+
+
+def _reasons(fields: list[str], plan: Plan) -> float:
+    """Return the bits of one row, from a column of all or from columns of one reason each; NaN where none tells."""
+    if "reasons" in plan.at:
+        return bits(fields[plan.at["reasons"]])
+    told = [(is_active(fields[position]), bit) for position, bit in plan.reason_columns]
+    if not any(active is not None for active, _ in told):
+        return math.nan
+    return float(sum(bit for active, bit in told if active))

@@ -1,0 +1,186 @@
+"""What a field of a power file holds: numbers with and without units, answers that are none, time stamps."""
+
+import math
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from pathlib import Path
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from falloff.ingest.logtext import read_text
+
+# Lines of power files are below 1 KiB; nvidia-smi can print some 200 columns.
+LONGEST_LINE_CHARS = 1 << 16
+
+UNITS = {
+    "w": 1.0,
+    "mw": 1e-3,
+    "uw": 1e-6,
+    "µw": 1e-6,
+    "kw": 1e3,
+    "j": 1.0,
+    "mj": 1e-3,
+    "uj": 1e-6,
+    "µj": 1e-6,
+    "kj": 1e3,
+    "wh": 3600.0,
+    "kwh": 3.6e6,
+    "mhz": 1.0,
+    "ghz": 1e3,
+    "khz": 1e-3,
+    "hz": 1e-6,
+    "s": 1.0,
+    "sec": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+}
+# What stands where a GPU does not answer; nvidia-smi brackets it: [N/A], [Not Supported], [Unknown Error],
+# [Insufficient Permissions], [GPU requires reset] (https://docs.nvidia.com/deploy/nvidia-smi/).
+_UNANSWERED = frozenset(
+    ("", "-", "--", "n/a", "na", "nan", "none", "null", "err!", "unknown", "unknown error", "not supported")
+)
+_WITH_UNIT = re.compile(r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*([A-Za-zµ]{1,4})?")
+_STAMP = re.compile(
+    r"(\d{4})[-/.]?(\d\d)[-/.]?(\d\d)[ T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9})\d*)?\s*(Z|[+-]\d\d:?\d\d)?"
+)
+RELATIVE_TIMES = "times count from a start that the file does not tell"
+NO_ZONE = "time stamps without a zone, taken as UTC"
+_CTIME = "%a %b %d %H:%M:%S %Y"
+# Seconds since 1970 are 1e9 to 1e10 in this century; below are times since a run's start, above are ms, us and ns.
+_LARGEST_RELATIVE_S = 1e8
+_NUMERIC_SCALES = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
+_MOST_BITS = 1 << 53
+
+
+def number(text: str, unit: float | None = None) -> float:
+    """Return the number times `unit`, or times the unit that stands behind it: '123.45 W', '1755 MHz', '12500 mW'.
+
+    NaN for a blank and for what is printed where a GPU does not answer; ValueError for anything else, and for a
+    number below zero or without bound, which neither power, energy nor clocks are.
+    """
+    try:
+        value = float(text)
+        scale = 1.0 if unit is None else unit
+    except ValueError:
+        text = text.strip()
+        if text.casefold() in _UNANSWERED or (text.startswith("[") and text.endswith("]")):
+            return math.nan
+        match = _WITH_UNIT.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text[:40]!r} is no number") from None
+        value, scale = float(match[1]), UNITS.get((match[2] or "").casefold(), unit or 1.0)
+    if value < 0 or math.isinf(value):
+        raise ValueError(f"{text[:40]!r} is no power, energy or clock")
+    return value * scale
+
+
+def bits(text: str) -> float:
+    """Return a bit field, decimal or 0x..., as a number; NaN where it is blank; ValueError for another text."""
+    text = text.strip()
+    if not text[:1].isdigit():
+        return number(text)
+    value = int(text, 0) if text[:2] in ("0x", "0X") else int(float(text))
+    if value >= _MOST_BITS:
+        raise ValueError(f"{text[:40]!r} is no bit field")
+    return float(value)
+
+
+def is_active(text: str) -> bool | None:
+    """Return whether a reason is 'Active' or 'Not Active'; None where it says neither."""
+    word = text.strip().casefold()
+    return {"active": True, "not active": False, "1": True, "0": False}.get(word)
+
+
+def find_timezone(name: str) -> tzinfo:
+    """Return the time zone of that name; ValueError for an unknown one."""
+    if name == "UTC":
+        return UTC  # needs no zone database, which slim containers lack
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"timezone {name!r} is unknown; allowed: UTC and the names of the IANA database") from error
+
+
+class Clock:
+    """Reads the time stamps of one file as unix seconds; those without a zone are of `zone`, else taken as UTC."""
+
+    def __init__(self, zone: tzinfo | None = None) -> None:
+        self._zone = zone
+        self._minute = ""
+        self._minute_s = 0.0
+        self.notes: dict[str, None] = {}
+
+    def seconds(self, text: str, unit: float | None = None) -> float:
+        """Return unix seconds; `unit` is that of a number where the column's name says it. ValueError for no time."""
+        try:
+            return self._of_number(float(text), unit)
+        except ValueError:
+            return self._of_text(text.strip())
+
+    def _of_number(self, value: float, unit: float | None) -> float:
+        if not math.isfinite(value) or value < 0:
+            raise ValueError("a time is needed")
+        if unit is None or value * unit > 1e11:
+            unit = next((scale for least, scale in _NUMERIC_SCALES if value >= least), 1.0)
+        if value * unit < _LARGEST_RELATIVE_S:
+            self.notes[RELATIVE_TIMES] = None
+        return value * unit
+
+    def _of_text(self, text: str) -> float:
+        # strptime takes 10 us a line; the minute is read once and the seconds added
+        if len(text) > 18 and text[:17] == self._minute and text[17:19].isdigit() and text[-1].isdigit():
+            seconds = text[17:].replace(",", ".")
+            if len(seconds) == 2 or seconds[2:3] == ".":
+                return self._minute_s + float(seconds)
+        match = _STAMP.fullmatch(text)
+        if match is None:
+            return self._of_ctime(text)
+        year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+        zone = _offset(match[8]) if match[8] else self._assumed()
+        try:
+            start = datetime(year, month, day, hour, minute, tzinfo=zone).timestamp()
+        except OverflowError as error:
+            raise ValueError(str(error)) from error
+        if match[8] is None and not text[:8].isdigit():
+            self._minute, self._minute_s = text[:17], start
+        return start + second + (float(f"0.{match[7]}") if match[7] else 0.0)
+
+    def _of_ctime(self, text: str) -> float:
+        try:
+            return datetime.strptime(text, _CTIME).replace(tzinfo=self._assumed()).timestamp()
+        except OverflowError as error:
+            raise ValueError(str(error)) from error
+
+    def _assumed(self) -> tzinfo:
+        if self._zone is None:
+            self.notes[NO_ZONE] = None
+        return self._zone or UTC
+
+
+def _offset(text: str) -> tzinfo:
+    if text == "Z":
+        return UTC
+    hours, minutes = int(text[1:3]), int(text[-2:])
+    return timezone((1 if text[0] == "+" else -1) * timedelta(hours=hours, minutes=minutes))
+
+
+def read_power_lines(path: Path) -> Iterator[tuple[str, bool]]:
+    """Yield the lines that hold anything, and whether each was ended; errors as of logtext.read_text.
+
+    A line too long for a power file is passed on as far as that, as one that was not ended.
+    """
+    rest, too_long = "", False
+    for text in read_text(path):
+        lines = (rest + text).split("\n")
+        rest = lines.pop()
+        for line in lines:
+            if not too_long and line and not line.isspace():
+                yield line[:LONGEST_LINE_CHARS].rstrip("\r"), len(line) <= LONGEST_LINE_CHARS
+            too_long = False
+        if len(rest) > LONGEST_LINE_CHARS:
+            if not too_long:
+                yield rest[:LONGEST_LINE_CHARS], False
+            rest, too_long = "", True
+    if rest and not too_long and not rest.isspace():
+        yield rest, False
