@@ -59,13 +59,22 @@ def flops_per_token(row: Row) -> float:
     )
 
 
+def peak_flops(row: Row, known: Mapping[str, Hardware]) -> float:
+    """Return the dense peak in FLOP/s of one GPU in the record's dtype, NaN where hardware or dtype is not known."""
+    hardware, dtype = row.get("hardware"), row.get("param_dtype")
+    if not isinstance(hardware, str) or not isinstance(dtype, str) or hardware not in known:
+        return math.nan
+    return known[hardware].peak_flops.get(dtype, math.nan)
+
+
+def model_flops_per_gpu_s(row: Row) -> float:
+    """Return the model FLOP/s of one GPU in falloff's convention, NaN where shape or rate is not stated."""
+    return flops_per_token(row) * tokens_per_gpu_s(row)
+
+
 def mfu(row: Row, known: Mapping[str, Hardware]) -> float:
     """Return model FLOPs utilisation as a fraction of the dense peak of the record's dtype.
 
     NaN on a CPU, where the hardware or its peak for that dtype is not known, and where the shape is not stated.
     """
-    hardware, dtype = row.get("hardware"), row.get("param_dtype")
-    if not isinstance(hardware, str) or not isinstance(dtype, str) or hardware not in known:
-        return math.nan
-    peak = known[hardware].peak_flops.get(dtype, math.nan)
-    return flops_per_token(row) * tokens_per_gpu_s(row) / peak
+    return model_flops_per_gpu_s(row) / peak_flops(row, known)

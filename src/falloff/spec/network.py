@@ -1,5 +1,6 @@
 """The network: the shape of one decoder-only transformer, and what its shape alone determines."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,6 +58,41 @@ def model_flops_per_token(*, params: float, embedding_params: float, layers: int
     attention term; it is TorchTitan's own count, 5.791e10 for Llama 3 8B at a sequence of 8192.
     """
     return 6 * (params - embedding_params) + 12 * layers * hidden * seq
+
+
+def attention_flops(
+    *, batch: int, query_heads: int, queries: int, keys: int, head_size: int, causal: bool = False
+) -> int:
+    """Return the forward FLOPs of attention's scores and values: 4 B Hq M N D, half of them where causal.
+
+    Heads that share keys and values (grouped queries) still each meet every key, so that only query heads count.
+    Times three, forward and backward, it is the attention term of model_flops_per_token at M = N = s. Causal is the
+    convention of counting half the square; the triangle with its diagonal is larger by 1/N.
+    """
+    whole = 4 * batch * query_heads * queries * keys * head_size
+    return whole // 2 if causal else whole
+
+
+def packed_seq(lengths: Sequence[int]) -> float:
+    """Return the sequence length at which attention costs a token as much as in sequences of these lengths, packed.
+
+    Attention stays within each sequence, so a token meets sum(L^2) / sum(L) positions on average, not the row's all.
+    ValueError where there is no token.
+    """
+    if sum(lengths) <= 0:
+        raise ValueError(f"lengths must hold at least one token, found {list(lengths)}")
+    return sum(length * length for length in lengths) / sum(lengths)
+
+
+def active_params(*, params: float, expert_params: float, experts: int, experts_per_token: int) -> float:
+    """Return the parameters that one token meets in a mixture of experts.
+
+    expert_params are those of all routed experts of all layers; shared experts and routers are met by every token and
+    are not among them. ValueError where a token is routed to more experts than there are.
+    """
+    if not 0 < experts_per_token <= experts:
+        raise ValueError(f"experts_per_token must be 1 to {experts}, the experts of a layer, found {experts_per_token}")
+    return params - expert_params * (experts - experts_per_token) / experts
 
 
 def read_network(name: str, folder: Path) -> Network:
