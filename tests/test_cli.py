@@ -303,13 +303,55 @@ def test_record_files_are_compared_as_logs_are(capsys: pytest.CaptureFixture[str
     assert len(read_records([path], RunRecord)) == 2
     found = run_json(capsys, "compare", f"{path}#eight", f"{path}#many", "--axis", "num_gpus")
     assert found["ratio"] == pytest.approx(1.1)
-    assert found["flags"] == ["efficiency 110.0% is above 102%: more per GPU on more GPUs"]
+    assert found["flags"] == [
+        "superlinear: efficiency 110.0% is above 102%: more per GPU on more GPUs, cause unknown: nothing that both "
+        "state differs"
+    ]
+    series = run_json(capsys, "compare", path)
+    assert (series["base"], [point["ratio"] for point in series["points"]]) == ("eight", pytest.approx([1.0, 1.1]))
     code, _, err = run(capsys, "compare", path, path)
     assert code == 1
     assert f"{path}: holds 2 records; name one as {path}#RECORD_ID: eight, many" in err
     code, _, err = run(capsys, "compare", f"{path}#seven", f"{path}#many")
     assert code == 1
     assert "holds no record 'seven'; it has: eight, many" in err
+
+
+def test_a_reproduction_is_held_against_a_threshold_stated_beforehand(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "compare", COMPILED, EAGER)[1]
+    assert (
+        "Reproduced: B is -4.6% from A, within the 8.0% stated beforehand (as far as readings of one published" in out
+    )
+    out = run(capsys, "compare", COMPILED, EAGER, "--within", "2%")[1]
+    assert "Not reproduced: B is -4.6% from A, outside the 2.0% stated beforehand (as asked for)." in out
+    code, _, err = run(capsys, "compare", COMPILED, EAGER, "--within", "5")
+    assert (code, err) == (
+        1,
+        "error: a reproduction is within a fraction above 0 and below 1 (0.05 is 5 %), found 5\n",
+    )
+
+
+def test_several_records_are_compared_as_a_series(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    common: dict[str, Any] = {"provenance": "measured", "source": "s", "source_ref": "r", "outcome": "ok"}
+    records = [
+        RunRecord(record_id=f"on-{gpus}", num_gpus=gpus, reported_tokens_per_gpu_s=rate, site=site, **common)
+        for gpus, rate, site in ((8, 100.0, "r1"), (32, 99.0, "r1"), (128, 104.0, "r2"))
+    ]
+    path = tmp_path / "runs.parquet"
+    write_records(path, records, RunRecord)
+    out = run(capsys, "compare", *(f"{path}#{record.record_id}" for record in records))[1]
+    row = next(line for line in out.splitlines() if line.startswith("on-128"))
+    assert "104.0 %  -  " in " ".join(row.split()).replace(" - ", "  -  ")
+    assert "drawn apart, no efficiency; region (site): r1 → r2" in row
+    assert "likely: region" in row
+    assert "1 of 3 points differ from the base on-8 beside num_gpus: on-128 in site; 1 of them drawn apart" in out
+    code, _, err = run(capsys, "compare", path, "--axis", "site")
+    assert (code, err) == (1, "error: the series is along site, which must be a number, and on-8 states 'r1'\n")
+    code, _, err = run(capsys, "compare", path, "--axis", "site", "--axis", "num_gpus")
+    assert (code, err) == (
+        1,
+        "error: --axis site, num_gpus: a series has one axis; name two records to allow for several\n",
+    )
 
 
 def test_a_run_is_not_compared_with_a_collective(capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,7 +388,7 @@ def test_doctor_ends_with_1_where_something_is_missing_for_figures(
     assert run(capsys, "doctor", "--json")[0] == 1
 
 
-@pytest.mark.parametrize("arguments", [[], ["nope"], ["ingest"], ["compare", "a"], ["doctor", "--nope"]])
+@pytest.mark.parametrize("arguments", [[], ["nope"], ["ingest"], ["compare"], ["doctor", "--nope"]])
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main(arguments)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from falloff.analysis.comparability import Comparison
     from falloff.doctor import Finding
     from falloff.ingest.recognise import Reading
     from falloff.records import CollectiveRecord, RunRecord
@@ -30,6 +29,7 @@ EXAMPLES = """examples:
   falloff doctor                             what is here, and what is missing for which part
   falloff compare a.log b.log                which fields differ, and which make a comparison unfair
   falloff compare 8.log 128.log --axis num_gpus
+  falloff compare 8.log 32.log 128.log       a series: which of them differ in more than the number of GPUs
 """
 CONVENTION = (
     "MFU is falloff's: 6 (N - N_embedding) + 12 L h s FLOPs a token, attention over the full square, LM head counted, "
@@ -78,17 +78,27 @@ def _parser() -> argparse.ArgumentParser:
     ingest.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="log, table or folder")
     doctor = _add(commands, "doctor", _doctor, "say what is here, and what is missing for which part")
     doctor.add_argument("--root", type=Path, default=Path(), help="the checkout (default: this folder)")
-    compare = _add(commands, "compare", _compare, "say what differs between two runs")
-    for name in ("a", "b"):
-        compare.add_argument(
-            name, metavar=name.upper(), help="log or record file; PATH#RECORD_ID where it holds more than one"
-        )
+    compare = _add(commands, "compare", _compare, "say what differs between two runs, or along a series of them")
+    compare.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="two logs or record files, PATH#RECORD_ID where one holds more than one record; one path, or three and "
+        "more, are a series of all records in them",
+    )
     compare.add_argument(
         "--axis",
         action="append",
         default=[],
         metavar="FIELD",
-        help="a field whose difference is the question, such as num_gpus (may be repeated)",
+        help="a field whose difference is the question, such as num_gpus (may be repeated; a series has one)",
+    )
+    compare.add_argument(
+        "--within",
+        type=_fraction,
+        metavar="FRACTION",
+        help="how near B must come to A to reproduce it, 0.05 or 5%% (default: 8%%, as far as readings of one "
+        "published cell have moved between its launches)",
     )
     return parser
 
@@ -343,23 +353,71 @@ def _print_findings(findings: Sequence["Finding"]) -> None:
 # compare
 
 
-def _compare(parsed: argparse.Namespace) -> int:
-    """Print how two records compare; a difference is a result, so it ends with 0."""
-    from falloff.analysis.comparability import COLLECTIVE_FIELDS, RUN_FIELDS, compare_records
+def _fraction(text: str) -> float:
+    """Return 0.05 for '0.05' and for '5%'."""
+    return float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
 
-    a, b = _one_record(parsed.a), _one_record(parsed.b)
-    if type(a) is not type(b):
-        raise ValueError(f"{parsed.a} is a {_kind(a)} and {parsed.b} a {_kind(b)}: only like is compared with like")
-    fields = RUN_FIELDS if _kind(a) == "training run" else COLLECTIVE_FIELDS
-    for axis in parsed.axis:
-        if axis not in fields:
-            raise ValueError(f"--axis {axis}: no field of a {_kind(a)}; allowed: {', '.join(fields)}")
+
+def _compare(parsed: argparse.Namespace) -> int:
+    """Print how records compare; a difference is a result, so it ends with 0."""
+    return _compare_two(parsed) if len(parsed.paths) == 2 else _compare_series(parsed)
+
+
+def _compare_two(parsed: argparse.Namespace) -> int:
+    from falloff.analysis.comparability import compare_records
+    from falloff.analysis.reproduction import reproduction
+    from falloff.report.comparison_text import comparison_lines
+
+    a, b = map(_one_record, parsed.paths)
+    _refuse_unlike(parsed.paths, [a, b])
+    _check_axes(parsed.axis, a)
     comparison = compare_records(dataclasses.asdict(a), dataclasses.asdict(b), parsed.axis)
+    found = reproduction(comparison, parsed.within)
     if parsed.json:
-        _print_json({**dataclasses.asdict(comparison), "unfair": comparison.unfair})
+        more = {"unfair": comparison.unfair, "apart": comparison.apart, "marks": comparison.marks}
+        _print_json({**dataclasses.asdict(comparison), **more, "reproduction": found and dataclasses.asdict(found)})
     else:
-        _print_comparison(comparison)
+        print("\n".join(comparison_lines(comparison, found)))
     return 0
+
+
+def _compare_series(parsed: argparse.Namespace) -> int:
+    from falloff.analysis.reproduction import BETWEEN_RUNS
+    from falloff.analysis.series_guard import guard_series
+    from falloff.report.comparison_text import series_lines
+
+    found = [(path, record) for path in parsed.paths for record in _records_at(path)]
+    records = [record for _, record in found]
+    if len(records) < 2:
+        raise ValueError(f"{parsed.paths[0]}: holds one record; name another to compare it with")
+    _refuse_unlike([path for path, _ in found], records)
+    axes = parsed.axis or ["num_gpus" if _kind(records[0]) == "training run" else "num_ranks"]
+    if len(axes) > 1:
+        raise ValueError(f"--axis {', '.join(axes)}: a series has one axis; name two records to allow for several")
+    _check_axes(axes, records[0])
+    spread = BETWEEN_RUNS if parsed.within is None else parsed.within
+    series = guard_series([dataclasses.asdict(record) for record in records], axes[0], spread)
+    if parsed.json:
+        _print_json(dataclasses.asdict(series))
+    else:
+        print("\n".join(series_lines(series)))
+    return 0
+
+
+def _refuse_unlike(paths: Sequence[str], records: Sequence["RunRecord | CollectiveRecord"]) -> None:
+    for path, record in zip(paths, records, strict=True):
+        if type(record) is not type(records[0]):
+            kinds = f"{paths[0]} is a {_kind(records[0])} and {path} a {_kind(record)}"
+            raise ValueError(f"{kinds}: only like is compared with like")
+
+
+def _check_axes(axes: Sequence[str], record: "RunRecord | CollectiveRecord") -> None:
+    from falloff.analysis.compared_fields import COLLECTIVE_FIELDS, RUN_FIELDS
+
+    fields = RUN_FIELDS if _kind(record) == "training run" else COLLECTIVE_FIELDS
+    for axis in axes:
+        if axis not in fields:
+            raise ValueError(f"--axis {axis}: no field of a {_kind(record)}; allowed: {', '.join(fields)}")
 
 
 def _one_record(given: str) -> "RunRecord | CollectiveRecord":
@@ -367,24 +425,37 @@ def _one_record(given: str) -> "RunRecord | CollectiveRecord":
 
     A log that a source.yaml beside it names is read with what that states.
     """
+    path = given.partition("#")[0]
+    if Path(path).is_dir():
+        _refuse_several_logs(Path(path))
+    found = _records_at(given)
+    if len(found) == 1:
+        return found[0]
+    raise ValueError(f"{path}: holds {len(found):,} records; name one as {path}#RECORD_ID: {_some_names(found)}")
+
+
+def _records_at(given: str) -> list["RunRecord | CollectiveRecord"]:
+    """Return the records that PATH holds, or those of PATH#RECORD_ID; ValueError where there are none."""
     path, _, record_id = given.partition("#")
     if not Path(path).exists():
         raise ValueError(f"{path}: there is no such file or folder")
-    if Path(path).is_dir():
-        _refuse_several_logs(Path(path))
     name = None if record_id else _named_run(Path(path))
     if name:
         path, record_id = str(Path(path).parent), name
-    read = _read_record_file(Path(path)) if path.endswith(".parquet") else _read(Path(path))
-    records: list[RunRecord | CollectiveRecord] = [*read.runs, *read.collectives]
+    logs = _logs_under(Path(path))
+    reads = [_read_record_file(log) if log.suffix == ".parquet" else _read(log) for log in logs]
+    records: list[RunRecord | CollectiveRecord] = []
+    for read in reads:
+        records += [*read.runs, *read.collectives]
     found = [record for record in records if record.record_id == record_id] if record_id else records
-    if len(found) == 1:
-        return found[0]
-    names = [record.record_id for record in records]
-    some = ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
     if not found:
-        raise ValueError(f"{path}: holds no record {record_id!r}; it has: {some}")
-    raise ValueError(f"{path}: holds {len(found):,} records; name one as {path}#RECORD_ID: {some}")
+        raise ValueError(f"{path}: holds no record {record_id!r}; it has: {_some_names(records)}")
+    return found
+
+
+def _some_names(records: Sequence["RunRecord | CollectiveRecord"]) -> str:
+    names = [record.record_id for record in records]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
 
 
 def _named_run(log: Path) -> str | None:
@@ -419,20 +490,6 @@ def _read_record_file(path: Path) -> "Reading":
 
 def _kind(record: object) -> str:
     return "training run" if type(record).__name__ == "RunRecord" else "collective"
-
-
-def _print_comparison(comparison: "Comparison") -> None:
-    from falloff.report.text import comparison_table
-
-    print(f"A  {comparison.a}\nB  {comparison.b}\n")
-    print(comparison_table(comparison))
-    agree, blank = comparison.names("agrees"), comparison.names("not stated")
-    print(f"\nagree ({len(agree)}): {', '.join(agree) or 'none'}")
-    print(f"not stated by one or both ({len(blank)}): {', '.join(blank) or 'none'}")
-    if comparison.ratio is not None:
-        print(f"\nB / A in tokens/s per GPU: {comparison.ratio:.4f}")
-    for line in (*comparison.flags, comparison.sentence):
-        print(line)
 
 
 def _print_json(value: Any) -> None:

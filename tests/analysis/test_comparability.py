@@ -124,3 +124,106 @@ def test_two_collectives_are_compared_by_their_own_fields() -> None:
 def test_rows_of_a_frame_compare_like_mappings() -> None:
     frame = pd.DataFrame([record(), record(torch="2.9")])
     assert compare_records(frame.iloc[0], frame.iloc[1]).unfair == ("torch",)
+
+
+def test_values_that_differ_by_less_than_they_are_measured_agree() -> None:
+    a = record(sm_clock_mhz=1980.0, power_cap_share=0.50, params=8.03e9, power_limit_w=700.0, gpu_name="NVIDIA H200")
+    near = {"sm_clock_mhz": 1965.0, "power_cap_share": 0.54, "params": 8e9, "power_limit_w": 699.98}
+    assert compare_records(a, {**a, **near, "gpu_name": "nvidia  h200"}).unfair == ()
+    far = {
+        "sm_clock_mhz": 1800.0,
+        "power_cap_share": 0.56,
+        "params": 7e9,
+        "power_limit_w": 500.0,
+        "gpu_name": "H200 NVL",
+    }
+    assert set(compare_records(a, {**a, **far}).unfair) == {*far}
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_shares_within_five_points_agree_whichever_is_first(one: float, other: float) -> None:
+    pairs = [(record(thermal_share=x), record(thermal_share=y)) for x, y in ((one, other), (other, one))]
+    found = {compare_records(a, b).unfair for a, b in pairs}
+    assert len(found) == 1
+    assert (found == {()}) == (abs(one - other) <= 0.05 + 1e-9)
+
+
+def test_what_held_a_clock_down_is_told_though_both_were_held_alike() -> None:
+    comparison = compare_records(record(power_cap_share=0.4), record(record_id="b", power_cap_share=0.41))
+    assert comparison.unfair == ()
+    assert comparison.flags == (
+        "a: the power limit held the clocks down in 40% of the power samples",
+        "b: the power limit held the clocks down in 41% of the power samples",
+    )
+
+
+def test_what_one_record_says_against_itself_is_told_though_the_other_is_silent() -> None:
+    odd = {"straggler": "ranks 8-15 (node 1) are late", "oversubscribed": True, "thermal_share": 0.2}
+    flags = compare_records(record(), record(record_id="b", torch="2.9.0.dev20250601+cu128", **odd)).flags
+    assert [flag.split(":")[1].split()[0] for flag in flags] == ["heat", "straggler", "oversubscribed", "torch"]
+    assert all(flag.startswith("b: ") for flag in flags)
+    assert compare_records(record(thermal_share=0.04), record()).flags == ()
+
+
+def test_placement_follows_from_more_nodes_and_is_unfair_between_as_many() -> None:
+    a = record(placement="one_switch")
+    assert compare_records(a, {**a, "placement": "two_switches"}, ("num_gpus",)).unfair == ("placement",)
+    more = {**a, "placement": "two_switches", "num_gpus": 16, "nodes": 2, "dp_shard": 16, "global_batch": 32}
+    assert compare_records(a, more, ("num_gpus",)).unfair == ()
+
+
+def test_windows_are_unlike_where_they_begin_at_other_steps_or_are_one_step() -> None:
+    a = record(window="steps 11-100; left out: 1-10 (warm-up)")
+    for window, unfair in (
+        ("steps 11-50", False),
+        ("steps 2-100", True),
+        ("step 90", True),
+        ("STEPS 11-100; left out: 1-10 (warm-up)", False),
+    ):
+        assert (compare_records(a, record(window=window)).unfair == ("window",)) == unfair
+
+
+def test_a_meters_scope_is_unfair_to_energy_alone_and_only_where_both_have_energy() -> None:
+    a, b = record(power_scope="gpu", energy_j=1.0), record(power_scope="module", energy_j=2.0)
+    comparison = compare_records(a, b)
+    assert (comparison.unfair, comparison.unfair_to("energy")) == ((), ("power_scope",))
+    assert "power_scope (for energy) differs" in comparison.sentence
+    assert compare_records(a, {**b, "energy_j": None}).unfair_to("energy") == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "causes"),
+    [
+        ({"site": "r2"}, "likely: region"),
+        ({"gpu_name": "H100 PCIe", "torch": "2.9"}, "likely: GPU variant, torch"),
+        ({}, "cause unknown: nothing that both state differs"),
+    ],
+)
+def test_more_per_gpu_on_more_gpus_is_flagged_with_its_likely_causes(changes: dict[str, Any], causes: str) -> None:
+    a = record(site="r1", gpu_name="H100 SXM")
+    b = {**a, "num_gpus": 128, "dp_shard": 128, "nodes": 16, "global_batch": 256, "reported_tokens_per_gpu_s": 1030.0}
+    for pair in ((a, {**b, **changes}), ({**b, **changes}, a)):
+        for axes in ((), ("num_gpus",)):
+            (flag,) = compare_records(*pair, axes).flags
+            assert flag.startswith("superlinear: efficiency 103.0% is above 102%")
+            assert flag.endswith(causes)
+
+
+def test_another_machine_or_other_work_is_apart_and_another_torch_is_not() -> None:
+    for field, other in (("site", "r2"), ("param_dtype", "float8"), ("power_limit_w", 500.0), ("seq", 4096)):
+        a = record(site="r1", param_dtype="bfloat16", power_limit_w=700.0, seq=8192)
+        assert compare_records(a, {**a, field: other}).apart
+    assert not compare_records(record(), record(torch="2.9")).apart
+
+
+def test_the_marks_of_a_comparison_name_both_values() -> None:
+    assert compare_records(record(), record(torch="2.9.0")).marks == ("torch: 2.8 → 2.9.0",)
+
+
+def test_the_sentence_says_how_the_batch_goes_with_the_gpus() -> None:
+    scaled = record(num_gpus=128, global_batch=256)
+    assert compare_records(record(), scaled, ("num_gpus",)).sentence.endswith(
+        "Weak scaling: the batch grows with the GPUs."
+    )
+    assert compare_records(record(), record(num_gpus=128)).scaling == "strong"
+    assert compare_records(record(), record()).scaling is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.analysis.uncertainty import run_interval, t_quantile
+from falloff.analysis.uncertainty import pool_runs, pooled_interval, run_interval, t_quantile
 
 # Two-sided 95 % quantiles of Student's distribution as printed in tables (Fisher and Yates, table III).
 PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042, 120: 1.980}
@@ -61,3 +61,57 @@ def test_the_interval_scales_with_the_unit(values: list[float], factor: float) -
 def test_no_runs_and_impossible_runs_are_errors(values: list[float]) -> None:
     with pytest.raises(ValueError, match="interval"):
         run_interval(values)
+
+
+def test_a_pool_gives_one_run_the_spread_between_the_runs_of_others() -> None:
+    pool = pool_runs([[90.0, 110.0], [200.0, 210.0, 220.0], [50.0, 55.0], [7.0]])
+    assert pool is not None
+    assert (pool.freedom, pool.num_cells) == (4, 3)
+    squares = [
+        sum((math.log(v) - sum(map(math.log, c)) / len(c)) ** 2 for v in c)
+        for c in ([90, 110], [200, 210, 220], [50, 55])
+    ]
+    assert pool.spread == pytest.approx(math.sqrt(sum(squares) / 4))
+    one, two = run_interval([100.0], pool), run_interval([100.0, 100.0], pool)
+    assert one.center == 100.0
+    assert one.high == pytest.approx(100 * math.exp(2.776445 * pool.spread))
+    assert two.high == pytest.approx(100 * math.exp(2.776445 * pool.spread / math.sqrt(2)))
+    assert one.kind == "95 %, pooled between-run spread of 3 cells, 4 degrees of freedom"
+
+
+def test_three_runs_keep_their_own_interval_whatever_the_pool() -> None:
+    pool = pool_runs([[1.0, 2.0, 3.0, 4.0, 5.0]])
+    assert run_interval([90.0, 100.0, 110.0], pool) == run_interval([90.0, 100.0, 110.0])
+
+
+def test_a_pool_of_too_few_degrees_or_of_copies_gives_no_interval() -> None:
+    for cells in ([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [[1.0] * 5], [[1.0]]):
+        interval = pooled_interval([5.0], pool_runs(cells))
+        assert (interval.center, interval.low, interval.high, interval.kind) == (5.0, None, None, None)
+
+
+@given(st.lists(st.lists(positive, min_size=2, max_size=4), min_size=4, max_size=6), positive, positive)
+def test_a_pooled_interval_holds_its_run_and_scales_with_the_unit(
+    cells: list[list[float]], value: float, factor: float
+) -> None:
+    once = pooled_interval([value], pool_runs(cells))
+    scaled = pooled_interval([value * factor], pool_runs([[v * factor for v in cell] for cell in cells]))
+    if once.low is None or once.high is None or scaled.high is None:
+        return
+    assert once.low <= value <= once.high
+    assert scaled.high / scaled.center == pytest.approx(once.high / once.center, rel=1e-4)
+
+
+def test_the_order_of_cells_does_not_matter_and_more_runs_narrow_the_interval() -> None:
+    cells = [[1.0, 1.1], [2.0, 2.1, 2.3], [3.0, 3.3]]
+    assert pool_runs(cells) == pool_runs(cells[::-1])
+    one, two = (pooled_interval([1.0] * n, pool_runs(cells)) for n in (1, 2))
+    assert one.high is not None
+    assert two.high is not None
+    assert two.high < one.high
+
+
+@pytest.mark.parametrize("values", [[0.0, 1.0], [math.inf, 1.0], [-1.0, 1.0]])
+def test_impossible_runs_make_no_pool(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="above zero and finite"):
+        pool_runs([values])

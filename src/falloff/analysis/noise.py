@@ -65,9 +65,9 @@ def launch_noise(cells: Sequence[Sequence[float]]) -> Noise | None:
     """Return the noise between launches, from cells each of which is the seconds of a step in each of its launches.
 
     None without a cell of three launches. The logarithm of a standard deviation of n launches has a standard error of
-    1 / sqrt(2 (n - 1)); by these weights a line is laid through the deviations over the steps' seconds. Noise is additive
-    where its slope is less than two errors above 0 and no less than two from 1, and proportional where it is within
-    two errors of 1 and no less than two above 0; else the two are not told apart.
+    1 / sqrt(2 (n - 1)); by these weights a line is laid through the deviations over the steps. Noise is additive
+    where its slope is nearer to 0 and two errors or more below 1, proportional where it is nearer to 1, two errors or
+    more above 0 and no more than two above 1; else the two are not told apart.
     """
     repeated = [np.asarray(cell, dtype=float) for cell in cells if len(cell) >= FEWEST_RUNS and np.std(cell) > 0]
     if not repeated:
@@ -97,11 +97,9 @@ def _slope(x: np.ndarray, y: np.ndarray, weights: np.ndarray) -> tuple[float, fl
 def _kind(slope: float, error: float) -> NoiseKind | None:
     if math.isnan(slope):
         return None
-    is_additive = slope < _ERRORS * error
-    is_proportional = abs(slope - 1) < _ERRORS * error
-    if is_additive == is_proportional:
-        return None
-    return "additive" if is_additive else "proportional"
+    if slope < 0.5 and slope + _ERRORS * error < 1:
+        return "additive"
+    return "proportional" if slope >= 0.5 and _ERRORS * error < slope < 1 + _ERRORS * error else None
 
 
 def too_short(step_s: float, noise: Noise | None) -> str | None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from falloff.analysis.bandwidth import algorithm_bandwidth_bytes_s, bus_bandwidth_bytes_s, median_time_s, times_s
-from falloff.analysis.comparability import Comparison, stated
+from falloff.analysis.comparability import Comparison, FieldComparison, stated
 from falloff.analysis.efficiency import Row, flops_per_token, mean_step_s, mfu, number, tokens_per_gpu_s
 from falloff.ingest.training_log import LoggedStep
 from falloff.spec.hardware import Hardware
@@ -125,10 +125,16 @@ def comparison_table(comparison: Comparison) -> str:
     """Return one line a field that differs, those that make the comparison unfair first, with what it does."""
     differing = [field for field in comparison.fields if field.verdict == "differs"]
     rows = [
-        ("unfair" if field.matters else "", field.field, _text(field.a), _text(field.b), field.why)
+        (_unfair_words(field), field.field, _text(field.a), _text(field.b), field.why)
         for field in sorted(differing, key=lambda field: not field.matters)
     ]
     return aligned(("", "field", "A", "B", "because"), rows, indent="") if rows else "nothing that is stated differs"
+
+
+def _unfair_words(field: FieldComparison) -> str:
+    if not field.matters:
+        return ""
+    return "unfair" if field.concern == "speed" else f"unfair to {field.concern}"
 
 
 def _run_cells(row: Row, known: Mapping[str, Hardware]) -> tuple[str, ...]:
