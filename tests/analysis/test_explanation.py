@@ -162,3 +162,8 @@ def test_every_figure_of_two_changes_at_most_is_explained(attention: float, embe
     changes = (attention != 1) + (embedding != 0) + (recompute != "none")
     found = explained(reported_tflops_per_gpu=tflops(convention))
     assert changes > 2 or not found.unexplained
+
+
+def test_an_mfu_of_a_narrow_dtype_over_the_peak_of_bfloat16_is_named() -> None:
+    found = explained(hardware="b200", param_dtype="float8", reported_mfu=round(tflops(OURS) / 2250, 4))
+    assert found.reasons == (("it is over 2250 TFLOP/s (bfloat16 of b200), not over 4500",),)

@@ -45,9 +45,10 @@ def beyond_peak(flops: float, seconds: float, peak: float) -> str | None:
     """
     if flops <= peak * seconds:
         return None
+    rate = f"{flops / seconds / TERA:.4g}" if seconds > 0 else "unbounded"
     return (
-        f"{flops:.3g} FLOP in {seconds:.3g} s are {flops / seconds / TERA:.4g} TFLOP/s, above the dense peak of "
-        f"{peak / TERA:.4g}: the time is not that of the work (no synchronisation before it was read?)"
+        f"{flops:.3g} FLOP in {seconds:.3g} s are {rate} TFLOP/s, above the dense peak of {peak / TERA:.4g}: the time "
+        "is not that of the work (no synchronisation before it was read?)"
     )
 
 

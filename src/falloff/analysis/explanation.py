@@ -27,8 +27,8 @@ _MOST_CHANGES = 2
 # A figure of one digit is hit by many readings; more than these tell nobody anything.
 _MOST_READINGS = 3
 
-# over whose peak a program may reckon what computes in another
-_NARROW = ("bfloat16", "float8")
+# over whose peak a program may reckon what computes in a narrower dtype
+_WIDER = {"float8": ("bfloat16",), "float4": ("bfloat16", "float8")}
 
 _ATTENTION = {1.0: None, 0.5: "attention is halved for causality", 0.0: "attention is left out"}
 _EMBEDDING = {0: None, 1: "the input embedding is counted", 2: "the input embedding is counted twice"}
@@ -201,9 +201,9 @@ def _other_peaks(row: Row, known: Mapping[str, Hardware]) -> dict[float, str]:
         for part in known.values()
         if part.family == own.family and dtype in part.peak_flops
     }
-    other_dtypes = {peak: f"{name} of {own.name}" for name, peak in own.peak_flops.items() if name in _NARROW}
+    wider = {own.peak_flops[name]: f"{name} of {own.name}" for name in _WIDER.get(dtype, ()) if name in own.peak_flops}
     sparse = {2 * own.peak_flops[dtype]: f"{dtype} of {own.name} with sparsity"}
-    return other_dtypes | siblings | sparse | _fallbacks(row.get("framework"))
+    return wider | siblings | sparse | _fallbacks(row.get("framework"))
 
 
 def _fallbacks(framework: object) -> dict[float, str]:
