@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 REFERENCE := h200 strong_scaling collectives comparability
 
-.PHONY: figures test check mutants measure reference clean
+.PHONY: figures test check mutants measure benchmarks reference clean
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
@@ -31,6 +31,10 @@ check: $(STAMP)
 # Each patch of tests/mutations breaks one behaviour of the workflow; its test must turn red.
 mutants: $(STAMP)
 	$(BIN)/python tests/mutations/run.py
+
+# The trace reader beside HTA and TraceLens: minutes, and 4 GB of disk; TRACELENS is what pip installs for the latter.
+benchmarks: $(STAMP)
+	$(BIN)/python -m benchmarks.traces $(if $(TRACELENS),--tracelens $(TRACELENS))
 
 # Renew the reference copies of the figures that do not depend on the machine; say in CHANGELOG.md why they moved.
 reference: $(STAMP)

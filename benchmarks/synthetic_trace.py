@@ -328,7 +328,7 @@ def _records(
 
 def _host_annotations(step: Step, offset_ns: int) -> Iterator[str]:
     start_ns, end_ns = step.activities[0].start_ns + offset_ns, max(a.end_ns for a in step.activities) + offset_ns
-    span = (start_ns - 50_000, end_ns - start_ns)
+    span = (start_ns - 50_000, end_ns - start_ns + 50_000)  # from before the first launch
     yield kineto_text.annotation("user_annotation", f"ProfilerStep#{step.number}", (HOST_PID, MAIN_THREAD), span, 1)
 
 
