@@ -1,20 +1,27 @@
 """What a TorchTitan log states once: the network's shape, the mesh, the batch, the GPU, the techniques that are on."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from falloff.ingest.torchtitan_config import read_config
 from falloff.units import TERA
 
 _MODEL = re.compile(r"Building (?!device mesh)(\S+) (\S+?) ?with (.*)")
 _SIZE = re.compile(r"\bsize: ([\d,]+) total parameters")
+_SIZED_MODEL = re.compile(r"Model (\S+) (\S+) size: [\d,]+ total parameters")
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)")
 _MESH_BEFORE_2025 = re.compile(r"Building \d-D device mesh with \[(.*?)\], \[(.*?)\]")
-_TRAINER = re.compile(r"local batch size (\d+), global batch size (\d+),(?:.*?)sequence length (\d+)")
+_TRAINER = re.compile(r"local batch size (\d{1,9}), global batch size (\d{1,9}),(?:.*?)sequence length (\d{1,9})")
+# since July 2026
+_TRAINER_IN_TOKENS = re.compile(r"(\d{1,12}) tokens per train step,(?:.*?)maximum context length (\d{1,9})")
+_ACTIVE = re.compile(r"Total parameter count: dense [\d,]+, sparse [\d,]+,.* active ([\d,]+)")
 _CAPACITY = re.compile(r"(?:CUDA|GPU) capacity: (.+?)(?: \(\d+\))? with [\d.]+GiB memory")
 _VERSION = re.compile(r"torchtitan version: (\S+)")
-_PEAK = re.compile(r"Peak FLOPS used for computing MFU: ([\d.e+]+)")
+_PEAK = re.compile(r"Peak FLOPS used for computing MFU: (\d+(?:\.\d+)?(?:e[-+]?\d{1,2})?)(?=\s|$)")
 _RECOMPUTE = re.compile(r"Applied (\w+) activation checkpointing")
+# since 2026 it prints the name of a class
+_RECOMPUTE_NAMES = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetAC": "memory budget"}
 # Attention stays in bf16, so two peaks take part: TorchTitan's report of 2024-12 states no MFU for this reason, and no
 # peak in config/hardware has this name.
 FLOAT8_LINEAR = "float8 in linear layers"
@@ -32,20 +39,7 @@ _LONGEST_MODEL_BLOCK = 100
 
 def read_facts(texts: Sequence[str]) -> dict[str, Any]:
     """Return the RunRecord fields that the lines before the first step state."""
-    found: dict[str, Any] = {**_network(texts), **_mesh(texts)}
-    trainer = _first(_TRAINER, texts)
-    if trainer:
-        microbatch, global_batch, seq = map(int, trainer.groups())
-        recompute = _first(_RECOMPUTE, texts)
-        found |= {
-            "microbatch": microbatch,
-            "global_batch": global_batch,
-            "seq": seq,
-            "tokens_per_step": global_batch * seq,
-            # both are said when on and passed over when off
-            "compile": any("Compiling each TransformerBlock" in text for text in texts),
-            "recompute": recompute[1] if recompute else "none",
-        }
+    found: dict[str, Any] = {**read_config(texts), **_network(texts), **_mesh(texts), **_batch(texts)}
     version, capacity = _first(_VERSION, texts), _first(_CAPACITY, texts)
     if version and not version[1].startswith(_UNKNOWN_VERSION):
         found["framework_version"] = version[1]
@@ -60,9 +54,35 @@ def read_facts(texts: Sequence[str]) -> dict[str, Any]:
         found |= {"param_dtype": FLOAT8_LINEAR, "flags": (FLOAT8_FLAG,)}
     elif any("Mixed precision training is handled by" in text for text in texts):
         found["defaults"] = {"param_dtype": (DEFAULT_PARAM_DTYPE, _DEFAULT_NOTE)}
-    if found.get("network", "").startswith("llama3-"):
-        found["arch"] = "dense"
+    found |= _arch(found, texts)
     return found
+
+
+def _batch(texts: Sequence[str]) -> dict[str, Any]:
+    """Return batch and sequence, and what is said when on and passed over when off; empty where neither is said."""
+    trainer, in_tokens = _first(_TRAINER, texts), _first(_TRAINER_IN_TOKENS, texts)
+    if trainer:
+        microbatch, global_batch, seq = map(int, trainer.groups())
+        found: dict[str, Any] = {"microbatch": microbatch, "global_batch": global_batch, "seq": seq}
+    elif in_tokens:
+        tokens, seq = map(int, in_tokens.groups())
+        found = {"seq": seq, "global_batch": tokens // seq if seq and tokens % seq == 0 else None}
+    else:
+        return {}
+    recompute = _first(_RECOMPUTE, texts)
+    return {
+        **{name: value for name, value in found.items() if value is not None},
+        "tokens_per_step": global_batch * seq if trainer else tokens,
+        "compile": any("Compiling each TransformerBlock" in text for text in texts),
+        "recompute": _RECOMPUTE_NAMES.get(recompute[1], recompute[1]) if recompute else "none",
+    }
+
+
+def _arch(found: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
+    active = _first(_ACTIVE, texts)
+    if active:
+        return {"arch": "moe", "active_params": float(active[1].replace(",", ""))}
+    return {"arch": "dense"} if found.get("network", "").startswith("llama3-") else {}
 
 
 def _first(pattern: re.Pattern[str], texts: Sequence[str]) -> re.Match[str] | None:
@@ -80,7 +100,8 @@ def _network(texts: Sequence[str]) -> dict[str, Any]:
         if model:
             found["network"] = f"{model[1]}-{model[2]}".lower()
             return found | _shape(_block([model[3], *texts[position + 1 : position + _LONGEST_MODEL_BLOCK]]))
-    return found
+    sized = _first(_SIZED_MODEL, texts)  # since 2026 the shape is not printed beside the name
+    return found | ({"network": f"{sized[1]}-{sized[2]}".lower()} if sized else {})
 
 
 def _block(texts: Sequence[str]) -> str:
@@ -118,13 +139,28 @@ def _ffn(hidden: int, multiplier: float, multiple_of: int) -> int:
     return multiple_of * -(-width // multiple_of)
 
 
+def _degrees(names: Sequence[str], degrees: Sequence[int], texts: Sequence[str]) -> dict[str, int]:
+    """Return the degree of each axis: until mid-2024 one is called dp, with experts dp_shard is split in two."""
+    found: dict[str, int] = {}
+    is_replicated = any("Applied DDP" in text for text in texts)
+    for name, degree in zip(names, degrees, strict=False):
+        axis = "dp_shard" if name.startswith("dp_shard") else name
+        if axis == "dp":
+            axis = "dp_replicate" if is_replicated else "dp_shard"
+        found[axis] = found.get(axis, 1) * degree
+        if name == "dp_shard_in_ep":
+            found["ep"] = degree * dict(zip(names, degrees, strict=False)).get("cp", 1)
+    return found
+
+
 def _mesh(texts: Sequence[str]) -> dict[str, Any]:
     mesh, older = _first(_MESH, texts), _first(_MESH_BEFORE_2025, texts)
     if mesh:
         degrees = {name: int(degree) for name, degree in re.findall(r"(\w+)=(\d+)", mesh[1])}
     elif older:
-        names = re.findall(r"\w+", older[1])
-        degrees = dict(zip(names, map(int, re.findall(r"\d+", older[2])), strict=True))
+        degrees = _degrees(
+            re.findall(r"\w+", older[1]), [int(degree) for degree in re.findall(r"\d+", older[2])], texts
+        )
     else:
         return {}
     axes = {axis: degrees.get(axis, 1) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
