@@ -13,31 +13,20 @@ from typing import Any
 import numpy as np
 
 from falloff.ingest.power_averaging import PART_TIME_SHARE, averaging_s, averaging_words, is_seen_part_time
+from falloff.ingest.power_checks import (
+    FEWEST_SAMPLES,
+    SHORTEST_S,
+    difference_flags,
+    implausible_draw,
+    joined,
+    seconds_of,
+    why_not,
+    window_flags,
+)
+from falloff.ingest.power_clocks import mean_of, share_of, throttling_words
 from falloff.ingest.power_columns import POWER_CAP_BIT, THERMAL_BITS
-from falloff.ingest.power_counter import FEWEST_PERIODS, LOWEST_W, Counter, has_counter, read_counter
+from falloff.ingest.power_counter import Counter, has_counter, read_counter
 from falloff.ingest.power_samples import Floats, Samples, Scope, Window
-
-# nvml.h, nvmlClocksEventReason*; idle (1) and clocks set by a user (2) are no throttling
-_THROTTLE_BITS = {
-    0x04: "software power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
-}
-# Sensors see a part of the time only (arXiv 2312.02741: 25 % on A100 and H100), so a handful of samples says little.
-FEWEST_SAMPLES = 5
-# Below, no energy is given; below the second, it is flagged. arXiv 2312.02741 asks for runs of several seconds.
-SHORTEST_S = 1.0
-SHORT_S = 5.0
-# A hole in the samples longer than this many periods is not bridged.
-LONGEST_GAP_PERIODS = 10
-# Counter and integral that differ by more than this are flagged. On H200 they agree within 1 % over 18 s.
-LARGEST_DIFFERENCE = 0.05
-# Boards exceed their limit for moments, not for a window.
-LIMIT_TOLERANCE = 1.05
-# Windows nearer than this to one another are one stretch of load.
-_TOUCHING_S = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,95 +92,39 @@ def measure_power(
     would look like a whole.
     """
     shifted = [(start + (clock_offset_s or 0.0), end + (clock_offset_s or 0.0)) for start, end in windows]
-    reason = _why_not(samples, devices, shifted)
+    reason = why_not(samples, devices, shifted)
     if reason:
         return no_power(reason)
-    chosen = {device: samples[device] for device in devices}
-    stretches = _stretches(shifted)
-    offset = "" if clock_offset_s is None else f", clock offset {clock_offset_s:g} s"
-    counters = [read_counter(series, window, range_j=range_j) for series in chosen.values() for window in stretches]
-    by_counter, trouble = _by_counter(list(chosen.values()), counters, stretches)
-    integral_j = _total([_integral_j(series, window) for series in chosen.values() for window in stretches])
-    readings = _Readings(list(chosen.values()), stretches)
-    energy_j, how = by_counter, f"energy counter{_sampling(counters)}"
+    readings = _Readings([samples[device] for device in dict.fromkeys(devices)], joined(shifted))
+    counters = [read_counter(series, window, range_j=range_j) for series, window in readings.pairs()]
+    counter_j, trouble = _by_counter(readings, counters)
+    integral_j = _total([_integral_j(series, window) for series, window in readings.pairs()])
+    energy_j, how = counter_j, f"energy counter{_sampling(counters)}"
     if energy_j is None:
         energy_j, how = _by_readings(readings, integral_j)
         how += f" (counter not used: {trouble})" if trouble else ""
-    if energy_j is None:
-        return no_power(f"{meter}: {how}")
-    draw_w = energy_j / _seconds(stretches) / len(chosen)
-    flags = [
-        *_window_flags(stretches, counters if by_counter is not None else []),
-        *_difference_flags(by_counter, integral_j),
-        *_plausibility_flags(draw_w, readings, limit_w),
-        *(() if by_counter is not None else readings.flags()),
-    ]
+    draw_w = None if energy_j is None else energy_j / readings.seconds / len(readings.chosen)
+    flags = [*difference_flags(counter_j, integral_j)]
+    if draw_w is not None:
+        flags += window_flags(readings.windows, counters if counter_j is not None else [])
+        flags += _plausibility_flags(draw_w, readings, limit_w)
+        flags += readings.flags() if counter_j is None else []
+    offset = "" if clock_offset_s is None or energy_j is None else f", clock offset {clock_offset_s:g} s"
     return Power(
         energy_j=energy_j,
         draw_w=draw_w,
-        source=f"{meter}, {how}{offset}",
-        throttling=_throttling(readings.inside("clock_reasons")),
-        energy_counter_j=by_counter,
+        source=f"{meter}, {how}{offset}" if energy_j is not None else f"{meter}: {how}",
+        throttling=throttling_words(readings.inside("clock_reasons")),
+        energy_counter_j=counter_j,
         energy_integral_j=integral_j,
-        plain_mean_w=_mean(readings.inside("draw_w")),
+        plain_mean_w=mean_of(readings.inside("draw_w")),
         scope=readings.chosen[0].scope,
-        sm_clock_mhz=_mean(readings.inside("sm_clock_mhz")),
-        power_cap_share=_share(readings.inside("clock_reasons"), POWER_CAP_BIT),
-        thermal_share=_share(readings.inside("clock_reasons"), THERMAL_BITS),
+        sm_clock_mhz=mean_of(readings.inside("sm_clock_mhz")),
+        power_cap_share=share_of(readings.inside("clock_reasons"), POWER_CAP_BIT),
+        thermal_share=share_of(readings.inside("clock_reasons"), THERMAL_BITS),
         num_glitches=sum(counter.num_glitches for counter in counters),
         flags=tuple(flags),
     )
-
-
-def _why_not(samples: Mapping[str, Samples], devices: Sequence[str], windows: Sequence[Window]) -> str | None:
-    if not windows:
-        return "no measured window with times"
-    missing = [device for device in devices if device not in samples]
-    if missing or not devices:
-        return f"no power samples of device {', '.join(missing)}" if missing else "no device to measure"
-    scopes = sorted({samples[device].scope for device in devices})
-    if len(scopes) > 1:
-        return f"devices of unlike scope are no sum: {', '.join(scopes)}"
-    if _seconds(windows) < SHORTEST_S:
-        return f"the measured window of {_seconds(windows):.2g} s is too short for power (at least {SHORTEST_S:g} s)"
-    for device in devices:
-        reason = _why_unusable(samples[device], _stretches(windows))
-        if reason:
-            return f"device {device}: {reason}"
-    return None
-
-
-def _why_unusable(series: Samples, windows: Sequence[Window]) -> str | None:
-    if np.isnan(series.time_s).any():
-        return "its samples have no times"
-    period_s = float(np.median(np.diff(series.time_s))) if len(series.time_s) > 1 else math.inf
-    num_inside = 0
-    for start, end in windows:
-        if len(series.time_s) == 0 or series.time_s[0] > start or series.time_s[-1] < end:
-            return "the samples do not cover the measured window"
-        inside = series.time_s[(series.time_s >= start) & (series.time_s <= end)]
-        num_inside += len(inside)
-        gap_s = float(np.max(np.diff(np.array([start, *inside, end]))))
-        if len(inside) and gap_s > LONGEST_GAP_PERIODS * period_s:
-            return f"the power samples have a hole of {gap_s:.1f} s in the measured window"
-    if num_inside < FEWEST_SAMPLES:
-        return f"too few samples: {num_inside} in the measured window, at least {FEWEST_SAMPLES} are needed"
-    return None
-
-
-def _stretches(windows: Sequence[Window]) -> list[Window]:
-    """Return the windows in the order of time, those that touch or overlap as one."""
-    merged: list[Window] = []
-    for start, end in sorted(windows):
-        if merged and start <= merged[-1][1] + _TOUCHING_S:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _seconds(windows: Sequence[Window]) -> float:
-    return sum(end - start for start, end in windows)
 
 
 def _total(parts: Sequence[float | None]) -> float | None:
@@ -215,17 +148,14 @@ def _integral_j(series: Samples, window: Window) -> float | None:
     return energy_j if energy_j > 0 else None
 
 
-def _by_counter(
-    chosen: Sequence[Samples], counters: Sequence[Counter], windows: Sequence[Window]
-) -> tuple[float | None, str]:
+def _by_counter(readings: "_Readings", counters: Sequence[Counter]) -> tuple[float | None, str]:
     """Return the energy by counter; without one None, and what is wrong with it where there is one."""
-    if not any(has_counter(series) for series in chosen):
+    if not any(has_counter(series) for series in readings.chosen):
         return None, ""
     parts: list[float | None] = []
-    for at, counter in enumerate(counters):
+    for (_, window), counter in zip(readings.pairs(), counters, strict=True):
         if counter.trouble:
             return None, counter.trouble
-        window = windows[at % len(windows)]
         if len(counter.time_s) < 2 or counter.time_s[0] > window[0] or counter.time_s[-1] < window[1]:
             return None, "its readings do not cover the measured window"
         parts.append(counter.between_j(window))
@@ -245,12 +175,20 @@ class _Readings:
     chosen: Sequence[Samples]
     windows: Sequence[Window]
 
+    @property
+    def seconds(self) -> float:
+        """Return the length of all windows."""
+        return seconds_of(self.windows)
+
+    def pairs(self) -> list[tuple[Samples, Window]]:
+        """Return each device with each window."""
+        return [(series, window) for series in self.chosen for window in self.windows]
+
     def inside(self, column: str) -> Floats:
         """Return the known values of a column within the windows, of all devices."""
         parts = [
             getattr(series, column)[(series.time_s >= start) & (series.time_s <= end)]
-            for series in self.chosen
-            for start, end in self.windows
+            for series, (start, end) in self.pairs()
         ]
         values: Floats = np.concatenate(parts)
         return values[np.isfinite(values)]
@@ -284,66 +222,17 @@ def _by_readings(readings: _Readings, integral_j: float | None) -> tuple[float |
     if not trailing_s:
         return integral_j, how
     rest = [(start + trailing_s, end) for start, end in readings.windows if end - start > trailing_s]
-    if len(rest) < len(readings.windows) or _seconds(rest) < SHORTEST_S:
+    if len(rest) < len(readings.windows) or seconds_of(rest) < SHORTEST_S:
         return None, f"the measured windows are too short for readings that average over {trailing_s:g} s"
     parts = [_total([_integral_j(series, window) for window in rest]) for series in readings.chosen]
     total_j = _total(parts)
     if total_j is None:
         return None, f"too few samples after the first {trailing_s:g} s, over which readings average"
-    scale = _seconds(readings.windows) / _seconds(rest)
+    scale = readings.seconds / seconds_of(rest)
     return total_j * scale, f"{how} without each window's first {trailing_s:g} s, over which they average"
-
-
-def _window_flags(windows: Sequence[Window], counters: Sequence[Counter]) -> list[str]:
-    seconds, flags = _seconds(windows), []
-    if seconds < SHORT_S:
-        flags.append(f"power quality low: the window is {seconds:.2g} s long, under {SHORT_S:g} s")
-    periods = [counter.period_s for counter in counters if math.isfinite(counter.period_s)]
-    if periods and seconds < FEWEST_PERIODS * max(periods):
-        flags.append(
-            f"the window has {seconds / max(periods):.0f} readings of the energy counter, fewer than {FEWEST_PERIODS}"
-        )
-    return flags
-
-
-def energy_difference(counter_j: float, integral_j: float) -> tuple[float, str | None]:
-    """Return integral over counter, and a flag where they differ by more than LARGEST_DIFFERENCE."""
-    ratio = integral_j / counter_j
-    if abs(ratio - 1) <= LARGEST_DIFFERENCE:
-        return ratio, None
-    return ratio, f"energy by integral is {ratio:.2f} of that by counter"
-
-
-def _difference_flags(counter_j: float | None, integral_j: float | None) -> list[str]:
-    if counter_j is None or integral_j is None:
-        return []
-    flag = energy_difference(counter_j, integral_j)[1]
-    return [flag] if flag else []
-
-
-def implausible_draw(draw_w: float, limit_w: float | None) -> str | None:
-    """Return a flag for a mean draw above the board's limit, or below what anything under load draws."""
-    if limit_w is not None and draw_w > limit_w * LIMIT_TOLERANCE:
-        return f"the mean draw of {draw_w:.0f} W is above the board's limit of {limit_w:.0f} W"
-    return f"the mean draw of {draw_w:.2g} W is below {LOWEST_W:g} W" if draw_w < LOWEST_W else None
 
 
 def _plausibility_flags(draw_w: float, readings: _Readings, limit_w: float | None) -> list[str]:
     limits = readings.inside("limit_w")
     flag = implausible_draw(draw_w, limit_w if limit_w is not None else (float(limits.max()) if len(limits) else None))
     return [flag] if flag else []
-
-
-def _mean(values: Floats) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _share(reasons: Floats, wanted: int) -> float | None:
-    return float(np.mean((reasons.astype(np.int64) & wanted) != 0)) if len(reasons) else None
-
-
-def _throttling(reasons: Floats) -> str | None:
-    """Return in which share of the samples each reason held the clocks down."""
-    shares = {words: _share(reasons, bit) or 0.0 for bit, words in _THROTTLE_BITS.items()}
-    found = [f"{words} in {share:.0%} of the power samples" for words, share in shares.items() if share > 0]
-    return f"clocks held down: {', '.join(found)}" if found else None
