@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from falloff.ingest.megatron import MEGATRON, is_megatron_log
 from falloff.ingest.torchtitan import TORCHTITAN, is_torchtitan_log
 from falloff.ingest.training_log import System, TrainingLog, read_training_log
 
@@ -17,10 +18,12 @@ class Framework:
     system: System
 
 
-FRAMEWORKS: Mapping[str, Framework] = {
-    framework.system.name: framework
-    for framework in (Framework(title="TorchTitan log", is_log=is_torchtitan_log, system=TORCHTITAN),)
-}
+# In the order in which they are asked: a log of one that builds on another is of the one that comes first.
+_ALL = (
+    Framework(title="TorchTitan log", is_log=is_torchtitan_log, system=TORCHTITAN),
+    Framework(title="Megatron log", is_log=is_megatron_log, system=MEGATRON),
+)
+FRAMEWORKS: Mapping[str, Framework] = {framework.system.name: framework for framework in _ALL}
 
 
 def framework_of(head: str) -> str | None:

@@ -197,7 +197,8 @@ def _parse(line: Line, system: System) -> tuple[LoggedStep, frozenset[str]] | No
 def _note(run: _Run, text: str, system: System) -> None:
     """Keep what a line that is no step says of the run: an event, an end, a failure."""
     run.event = next((words for words, pattern in system.events if pattern.search(text)), run.event)
-    run.begins = run.begins or bool(system.begins and system.begins.search(text))
+    # after a step it is the next run that begins
+    run.begins = run.begins or bool(not run.rows and system.begins and system.begins.search(text))
     run.ended = run.ended or bool(system.ended and system.ended.search(text))
     if system.remarks and len(run.remarks) < MOST_REMARKS and system.remarks.search(text):
         run.remarks.append(text)
@@ -321,9 +322,10 @@ def _vanished_loss(steps: Sequence[LoggedStep]) -> LoggedStep | None:
 
     Megatron leaves the field out of the line where the loss is NaN, and its counter of NaN iterations stays 0.
     """
-    for before, step in zip([None, *steps], steps, strict=False):
-        was_there = before is not None and before.loss is not None
+    had_loss = False
+    for step in steps:
         is_no_number = step.grad_norm is not None and not math.isfinite(step.grad_norm)
-        if step.loss is None and (was_there or is_no_number):
+        if step.loss is None and (had_loss or is_no_number) and step.unusable is None:
             return step
+        had_loss = had_loss or step.loss is not None
     return None

@@ -1,0 +1,216 @@
+"""Megatron's log and those of its kin: Megatron-LM, Megatron-Bridge, Megatron-DeepSpeed, GPT-NeoX, Primus.
+
+A step line is 'name: value |' over and over. Which names stand there and in which order changes from version to
+version and fork to fork, so a line is read by its names. The rates of a line are means over the iterations since the
+line before; since Megatron-LM 0.16 the first iteration of a launch has a line of its own, and is in the next mean too.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime
+
+from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.megatron_facts import read_facts
+from falloff.ingest.megatron_rates import (
+    ENERGY_IS_ZERO,
+    FLOPS_NAME,
+    FLOPS_OF_DEEPSPEED,
+    FLOPS_OF_MEGATRON,
+    FLOPS_OF_NEOX,
+    settle,
+)
+from falloff.ingest.training_log import LoggedStep, System
+from falloff.units import TERA
+
+# Larger numbers are none that a training run has; they are what is left of a garbled line.
+LARGEST_COUNT = 1 << 53
+_ITERATION = re.compile(r"\biteration:?\s+(\d{1,15})\s*/\s*(\d{1,15})\s*(?=\||$)")
+_STAMPS = (
+    (re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6})\]"), "%Y-%m-%d %H:%M:%S.%f"),
+    (re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]"), "%Y-%m-%d %H:%M:%S"),
+    (re.compile(r"\[(\d{8} \d\d:\d\d:\d\d)\]"), "%Y%m%d %H:%M:%S"),
+)
+_ELAPSED = "elapsed time per iteration (ms)"
+_SKIPPED, _NANS = "number of skipped iterations", "number of nan iterations"
+_ENERGY, _POWER = "energy per gpu (j/iter/gpu)", "power per gpu (w/gpu)"
+# Kin of Megatron's call the same thing by other names; the first that a line has counts.
+_LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
+_FLOPS = (FLOPS_OF_MEGATRON, FLOPS_OF_DEEPSPEED, FLOPS_OF_NEOX)
+_TOKENS_PER_GPU = (
+    "tokens per gpu per second (tgs)",
+    "tokens per gpu per second(tgs)",
+    "tgs (tokens/gpu/second)",
+    "tokens per gpu (tokens/s/gpu)",
+    "tokens/sec/gpu",
+    "tokens per second per gpu",
+    "tokens-per-second-per-gpu",
+)
+_SAMPLES_PER_S = ("samples per second", "samples/sec")
+_SEQ = ("actual seqlen", "curriculum seqlen")
+# Every line of a log has these where one has them. The loss is none of them: it is left out where it is no number.
+_STEADY_NAMES = frozenset(
+    {"consumed samples", "learning rate", "global batch size", "loss scale", _SKIPPED, _NANS, "consumed tokens"}
+)
+# Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
+_TIMERS = "time (ms)"
+SKIPPED_ALL = "its iterations were skipped: the loss scale overflowed"
+_NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)[KMGBT]?", re.IGNORECASE)
+
+
+def is_megatron_log(text: str) -> bool:
+    """Return whether the text is of Megatron or its kin: a step line, or how it reports its processes and arguments."""
+    return bool(
+        re.search(r"\biteration\s+\d+\s*/\s*\d+ \|.*\belapsed time per iteration \(ms\):", text) or _LAUNCH.search(text)
+    )
+
+
+_LAUNCH = re.compile(r"^using world size: \d+, data-parallel|^-{10,} arguments -{10,}$", re.MULTILINE)
+
+
+def _is_step_line(text: str) -> bool:
+    return f"{_ELAPSED}:" in text or f"{_NANS}:" in text or ("|" in text and _ITERATION.search(text) is not None)
+
+
+def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
+    found = _ITERATION.findall(line.text)
+    fields = _fields(line.text)
+    is_whole = line.text.endswith("|") or line.text.endswith(_TIMERS)
+    if len(found) != 1 or fields is None or not is_whole or not fields.keys() & {_SKIPPED, _NANS}:
+        return None
+    try:
+        return _step(int(found[0][0]), int(found[0][1]), fields, line.text), _STEADY_NAMES & fields.keys()
+    except ValueError:
+        return None
+
+
+def _fields(text: str) -> dict[str, str] | None:
+    """Return a line's values by name, None where one stands there twice: two lines ran into each other."""
+    fields: dict[str, str] = {}
+    for piece in text.split("|"):
+        name, colon, value = piece.partition(":")
+        name = name.strip().lower()
+        if not colon or _ITERATION.search(piece):
+            continue
+        if name in fields:
+            return None
+        fields[name] = value.strip()
+    return fields
+
+
+def _step(step: int, total_steps: int, fields: Mapping[str, str], text: str) -> LoggedStep:
+    """Return the step; ValueError where a field that every line needs is no number."""
+    elapsed_ms = _first(fields, (_ELAPSED,))
+    if elapsed_ms is None or not 0 < elapsed_ms < math.inf:
+        raise ValueError("no seconds")
+    flops, loss = _first(fields, _FLOPS), _first(fields, _LOSSES)
+    if loss is None and _first(fields, (_NANS,)):
+        loss = math.nan
+    return LoggedStep(
+        step=step,
+        total_steps=total_steps,
+        time=_time(text),
+        loss=loss,
+        grad_norm=_first(fields, ("grad norm",)),
+        step_s=elapsed_ms / 1e3,
+        tokens_per_gpu_s=_positive(fields, _TOKENS_PER_GPU),
+        samples_per_s=_positive(fields, _SAMPLES_PER_S),
+        flops_per_gpu_s=None if flops is None else flops * TERA,
+        # 0.0 is what it prints where NVML fails or is not there
+        draw_w=_positive(fields, (_POWER,)),
+        energy_j=_positive(fields, (_ENERGY,)),
+        global_batch=_count(fields, ("global batch size",)),
+        seq=_count(fields, _SEQ),
+        tokens_seen=_first(fields, ("consumed tokens",)),
+        samples_seen=_first(fields, ("consumed samples",)),
+        # a mean over no loss: where the loss scale overflows, an iteration counts for nothing and is faster too
+        unusable=SKIPPED_ALL if loss is None and _first(fields, (_SKIPPED,)) else None,
+        more=_more(fields),
+    )
+
+
+def _more(fields: Mapping[str, str]) -> dict[str, str]:
+    known = {_ELAPSED, "grad norm", "consumed tokens", "consumed samples", "global batch size", _POWER, _ENERGY}
+    used = {*known, *_LOSSES, *_FLOPS, *_TOKENS_PER_GPU, *_SAMPLES_PER_S, *_SEQ}
+    more = {name: value for name, value in fields.items() if name not in used}
+    if _first(fields, (_ENERGY,)) == 0:
+        more[ENERGY_IS_ZERO] = fields[_ENERGY]
+    flops = next((name for name in _FLOPS if name in fields), None)
+    return {**more, FLOPS_NAME: flops} if flops else more
+
+
+def _first(fields: Mapping[str, str], names: tuple[str, ...]) -> float | None:
+    """Return the number of the first of these names that the line has; ValueError where it is none.
+
+    Primus prints 'this step/mean so far', of which the first counts, and units follow some numbers: 112.9TFLOPS.
+    """
+    name = next((name for name in names if name in fields), None)
+    if name is None:
+        return None
+    match = _NUMBER_FIRST.match(fields[name])
+    if match is None:
+        return number_of(fields[name])
+    rest = fields[name][match.end() :]
+    if rest and rest[0] not in "/ T":
+        raise ValueError(f"{fields[name][:40]!r} is no number")
+    return number_of(match[0].removesuffix("T") if rest.startswith("FLOPS") else match[0])
+
+
+def _positive(fields: Mapping[str, str], names: tuple[str, ...]) -> float | None:
+    number = _first(fields, names)
+    return number if number is not None and 0 < number < math.inf else None
+
+
+def _count(fields: Mapping[str, str], names: tuple[str, ...]) -> int | None:
+    number = _first(fields, names)
+    if number is None:
+        return None
+    if not (0 < number < LARGEST_COUNT and number.is_integer()):
+        raise ValueError(f"{number} is no count")
+    return int(number)
+
+
+def _time(text: str) -> datetime | None:
+    for pattern, layout in _STAMPS:
+        stamp = pattern.search(text[:200])
+        if stamp:
+            try:
+                return datetime.strptime(stamp[1], layout)
+            except ValueError:
+                return None
+    return None
+
+
+def _lost_loss(text: str) -> int | None:
+    """Return the iteration of a cut line that goes past the loss's place and has none.
+
+    The loss stands between batch size and loss scale; Megatron leaves it out where it is no number.
+    """
+    found, fields = _ITERATION.findall(text), _fields(text)
+    if len(found) != 1 or not fields or "loss scale" not in fields or "global batch size" not in fields:
+        return None
+    is_skipped = fields.get(_SKIPPED, "0").strip() not in ("", "0")
+    return None if is_skipped or any(name in fields for name in _LOSSES) else int(found[0][0])
+
+
+MEGATRON = System(
+    name="megatron-lm",
+    is_step=_is_step_line,
+    parse=_parse_step,
+    read_facts=read_facts,
+    events=(
+        ("a checkpoint was written", re.compile(r"\bsaving checkpoint at iteration|successfully saved checkpoint")),
+        ("a validation ran", re.compile(r"validation loss at|\bloss at iteration +\d+ \||Evaluating (?:iter|on) \d")),
+        ("a profiler ran", re.compile(r"ActivityProfilerController|Flops profiler started|profiler trace")),
+        (
+            "an iteration was run again to check it",
+            re.compile(r"rerun[ _]?(?:state )?machine.*(?:rerun|re-run)", re.IGNORECASE),
+        ),
+        ("the batch grew", re.compile(r"setting number of micro-?batches to|ramping up batch size to", re.IGNORECASE)),
+    ),
+    begins=re.compile(r"\[before the start of training step\]|^using world size: \d"),
+    ended=re.compile(r"\[after training is done\]|\[exiting program (?:at iteration|after [\d.]+ minutes)"),
+    ranks_repeat=False,
+    lost_loss=_lost_loss,
+    settle=settle,
+)

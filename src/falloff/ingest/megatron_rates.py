@@ -1,0 +1,105 @@
+"""What Megatron's lines mean together: by which convention its TFLOP/s count, and whether its energy is one."""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from falloff.ingest.training_log import LoggedStep, Settled
+from falloff.spec.network import model_flops_per_token
+from falloff.units import TERA
+
+# names of the field that holds TFLOP/s: Megatron-LM's, Megatron-DeepSpeed's, GPT-NeoX's
+FLOPS_OF_MEGATRON, FLOPS_OF_DEEPSPEED = "throughput per gpu (tflop/s/gpu)", "tflops"
+FLOPS_OF_NEOX = "approx flops per gpu"
+# names in LoggedStep.more: which of these a line has, and that it prints 0.0 J
+FLOPS_NAME, ENERGY_IS_ZERO = "its TFLOP/s are called", "energy printed as none"
+# Commit 8873b55 halves attention for causality; logs from before cannot have it.
+HALVED_ON = datetime(2025, 3, 6)
+WHOLE = "Megatron-LM before 0.12: attention over the full square; recomputation not counted"
+HALF = "Megatron-LM since 0.12: the causal half of attention; recomputation not counted"
+EITHER = (
+    "Megatron-LM: the log does not tell whether attention counts in full (before 0.12) or its causal half (since); "
+    "recomputation not counted"
+)
+OF_DEEPSPEED = "Megatron-DeepSpeed: attention over the full square; "
+COUNTS_RECOMPUTE = OF_DEEPSPEED + "recomputation counted: hardware FLOPs"
+RECOMPUTES_NONE = OF_DEEPSPEED + "nothing is recomputed: model and hardware FLOPs are the same"
+MAY_COUNT = OF_DEEPSPEED + "whether recomputation is counted (hardware FLOPs) the log does not tell"
+OF_NEOX = "GPT-NeoX: approximate; whether recomputation is counted the log does not tell"
+# It prints one decimal at some hundred TFLOP/s, and the two conventions lie 5 to 30 % apart.
+LARGEST_FORMULA_DIFFERENCE = 0.02
+POWER_SOURCE = "Megatron's NVML counter, by the index that CUDA gives: another GPU's where devices are masked"
+NO_ENERGY = "energy is printed as 0.0, as it is where NVML fails or is not there: it is missing, not none"
+
+
+def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[str]) -> Settled:
+    """Return the facts with what the step lines tell, and the steps as they are."""
+    found = dict(facts)
+    flops_name = next((step.more[FLOPS_NAME] for step in steps if FLOPS_NAME in step.more), None)
+    if flops_name == FLOPS_OF_DEEPSPEED or any(step.tokens_seen is not None for step in steps):
+        found["framework"] = "megatron-deepspeed"
+    elif flops_name == FLOPS_OF_NEOX:
+        found["framework"] = "gpt-neox"
+    num_gpus = found.get("num_gpus") or _num_gpus(found, steps)
+    if num_gpus is not None:
+        found["num_gpus"] = num_gpus
+    if flops_name is not None:
+        found["reported_convention"] = _convention(flops_name, found, steps)
+    if any(ENERGY_IS_ZERO in step.more for step in steps):
+        found["flags"] = (*(found.get("flags") or ()), NO_ENERGY)
+    if any(step.energy_j is not None or step.draw_w is not None for step in steps):
+        found["power_source"] = POWER_SOURCE
+    return found, steps
+
+
+def _num_gpus(facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> int | None:
+    """Return the GPUs over which the tokens of a step give the printed tokens/s of one; None where no number does."""
+    found = [
+        batch * seq / (step.step_s * step.tokens_per_gpu_s)
+        for step in steps
+        if step.step_s
+        and step.tokens_per_gpu_s
+        and (batch := step.global_batch or facts.get("global_batch"))
+        and (seq := step.seq or facts.get("seq"))
+    ]
+    if not found:
+        return None
+    middle = statistics.median(found)
+    return round(middle) if round(middle) and abs(middle - round(middle)) < 0.1 else None
+
+
+def _convention(flops_name: str, facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> str:
+    if flops_name == FLOPS_OF_NEOX:
+        return OF_NEOX
+    if flops_name == FLOPS_OF_DEEPSPEED:
+        recompute = facts.get("recompute")
+        return {None: MAY_COUNT, "none": RECOMPUTES_NONE}.get(recompute, COUNTS_RECOMPUTE)
+    last = max((step.time for step in steps if step.time is not None), default=None)
+    has_microseconds = any(step.time is not None and step.time.microsecond for step in steps)  # since 0.16
+    has_energy = any(step.draw_w is not None or ENERGY_IS_ZERO in step.more for step in steps)  # since 0.14
+    if has_microseconds or has_energy:
+        return HALF
+    if last is None or last < HALVED_ON:  # lines have a date since 0.6
+        return WHOLE
+    return _recomputed(facts, steps) or EITHER
+
+
+def _recomputed(facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> str | None:
+    """Return the convention whose FLOPs over the printed seconds give the printed TFLOP/s, None where none does."""
+    names = ("params", "embedding_params", "layers", "hidden", "seq", "num_gpus")
+    if any(facts.get(name) is None for name in names):
+        return None
+    shape = {name: facts[name] for name in names[:-1]}
+    whole = model_flops_per_token(**shape)
+    half = whole - 6 * facts["layers"] * facts["hidden"] * facts["seq"]
+    printed = [
+        step.flops_per_gpu_s * facts["num_gpus"] * step.step_s / (step.global_batch * facts["seq"])
+        for step in steps
+        if step.flops_per_gpu_s and step.step_s and step.global_batch and step.flops_per_gpu_s > 10 * TERA
+    ]
+    if not printed:
+        return None
+    ratios = {words: statistics.median(printed) / flops for words, flops in ((WHOLE, whole), (HALF, half))}
+    near = [words for words, ratio in ratios.items() if abs(ratio - 1) < LARGEST_FORMULA_DIFFERENCE]
+    return f"{near[0]} (as its own figures tell)" if len(near) == 1 else None
