@@ -1,197 +1,176 @@
 """Kineto traces (torch.profiler's JSON): what ran on the device, and when, in whole nanoseconds.
 
-One event at a time is held, so that a trace of gigabytes needs the memory of its kernels' times only.
+The file is read block by block and its device events kept in columns, so that a trace of gigabytes needs the memory
+of its kernels' times only.
 """
 
-import codecs
-import contextlib
-import gzip
-import json
 import re
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-Kind = Literal["compute", "communication", "copy"]
+import numpy as np
+import numpy.typing as npt
 
-GZIP_MAGIC = b"\x1f\x8b"
-CHUNK_BYTES = 1 << 20
-# An event that is not closed after this many characters is garbled rather than long; real ones are below 100 KiB.
-LONGEST_EVENT_CHARS = 8 << 20
+from falloff.ingest.comm_details import NO_DETAIL, CommDetail
+from falloff.ingest.device_events import Columns, StepNote, kinds_of
+from falloff.ingest.kernel_names import NAMING, POINT_TO_POINT, KernelClass, Naming
+from falloff.ingest.nccl_profiler import PLUGIN_CATEGORIES
+from falloff.ingest.trace_file import GZIP_MAGIC, TraceError, TraceFile
 
-_DEVICE_CATEGORIES = ("kernel", "gpu_memcpy", "gpu_memset")
-_EVENTS_KEY = re.compile(r'"traceEvents"\s*:\s*\[')
-_BETWEEN_EVENTS = re.compile(r"[\s,]*")
-_MEMORY_NAME = re.compile(r"mem(cpy|set)", re.IGNORECASE)
-# NCCL's kernels were ncclKernel_AllReduce_RING_LL_Sum_float before 2.19, ncclDevKernel_AllReduce_Sum_f32_RING_LL
-# since, and lower case in some exports; RCCL keeps NCCL's names, or puts its own prefix before them.
-_COMMUNICATION_NAME = re.compile(r"^(nccl|rccl)\w*?kernel_?(?P<collective>[a-z]*)", re.IGNORECASE)
-_STEP_NAME = re.compile(r"^ProfilerStep#(\d+)$")
-# floats stay text: a double has a spacing of 0.25 us at the absolute time stamps of older traces
-_DECODER = json.JSONDecoder(parse_float=str)
+__all__ = ["GZIP_MAGIC", "Step", "Trace", "TraceError", "read_trace"]
 
+Status = Literal["ok", "trace_truncated"]
+Integers = npt.NDArray[np.int64]
 
-class Activity(NamedTuple):
-    """One kernel or copy on the device."""
-
-    kind: Kind
-    collective: str | None  # AllGather, ... where the kernel's name says it
-    start_ns: int
-    end_ns: int
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
 class Step(NamedTuple):
-    """One ProfilerStep#<number> as the device saw it: from its first kernel to the end of its last."""
+    """One ProfilerStep#<number>, as the device or as the host saw it."""
 
     number: int
     start_ns: int
     end_ns: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """The device side of one rank's trace. num_rejected counts device events without a usable duration."""
+    """The device side of one rank's trace, an item a device event in each column, in the file's order.
 
-    activities: tuple[Activity, ...]
-    steps: tuple[Step, ...]
+    Times are absolute where the file states its base. `steps` are the device's view of the profiler steps, by their
+    annotations on its rows; host_steps the host's. `launches` are the host's calls, their correlation (sorted) and
+    start. num_rejected counts device events without a usable time; num_events all complete events of the file.
+    """
+
+    path: str
+    status: Status
+    num_events: int
     num_rejected: int
+    rank: int | None
+    world_size: int | None
+    start_ns: Integers
+    end_ns: Integers
+    name_id: npt.NDArray[np.int32]
+    stream: Integers
+    correlation: Integers
+    detail_id: npt.NDArray[np.int32]
+    names: tuple[str, ...]
+    classes: tuple[KernelClass, ...]  # of the names
+    details: tuple[CommDetail, ...]
+    steps: tuple[Step, ...]
+    host_steps: tuple[Step, ...]
+    launches: tuple[Integers, Integers]
+
+    @property
+    def kind(self) -> npt.NDArray[np.uint8]:
+        """The class of each device event, by its place in KINDS."""
+        kinds: npt.NDArray[np.uint8] = kinds_of(list(self.classes))[self.name_id]
+        return kinds
+
+    def detail(self, event: int) -> CommDetail:
+        """Return what a communication kernel's arguments say."""
+        number = int(self.detail_id[event])
+        return self.details[number] if number >= 0 else NO_DETAIL
+
+    def collective(self, event: int) -> str | None:
+        """Return which collective a communication kernel is: by its name, by its arguments where the name is silent.
+
+        NCCL runs an all-to-all as grouped sends and receives, which its kernel's name says and the arguments correct.
+        """
+        named, stated = self.classes[self.name_id[event]].collective, self.detail(event).collective
+        return stated or named if named is None or named in POINT_TO_POINT else named
 
 
-def read_trace(path: Path) -> Trace:
-    """Return the kernels, copies and profiler steps of a Kineto JSON, compressed or not (told by content).
+def read_trace(path: Path, *, naming: Naming = NAMING, device: int | None = None) -> Trace:
+    """Return the device events of a Kineto JSON, packed with gzip or not (told by content).
 
-    ValueError, one sentence, for a file that cannot be read, is cut short, is not JSON, holds no trace events,
-    or holds the kernels of more than one device.
+    `device` picks the events of one device (their pid) where a file holds several. A file that is cut is read to the
+    cut and its status says so. TraceError, one sentence, for a file that cannot be read, is not JSON, holds no trace
+    events, or those of several devices.
     """
-    with _reading(path) as read:
-        return _collect(_events(read, path), path)
-
-
-def _collect(events: Iterator[Any], path: Path) -> Trace:
-    activities: list[Activity] = []
-    steps: dict[int, Step] = {}
-    devices = set()
-    num_rejected = 0
-    for event in events:
-        if not isinstance(event, dict) or event.get("ph") != "X":
-            continue
-        category, name = event.get("cat"), str(event.get("name"))
-        if category in _DEVICE_CATEGORIES:
-            span = _span_ns(event)
-            if span is None:
-                num_rejected += 1
-                continue
-            kind, collective = classify(name, category)
-            activities.append(Activity(kind, collective, *span))
-            devices.add(event.get("pid"))
-        elif category == "gpu_user_annotation" and (match := _STEP_NAME.match(name)):
-            _extend_step(steps, int(match[1]), _span_ns(event))
-    if len(devices) > 1:
-        raise ValueError(f"{path}: kernels of {len(devices)} devices; the trace of one rank and one device is needed")
-    ordered = tuple(sorted(steps.values(), key=lambda step: step.start_ns))
-    return Trace(activities=tuple(activities), steps=ordered, num_rejected=num_rejected)
-
-
-def classify(name: str, category: str) -> tuple[Kind, str | None]:
-    """Return the class of a device event, and the collective for a communication kernel whose name says it.
-
-    Copies and memsets are neither compute nor idle, wherever the word stands in the name.
-    """
-    communication = _COMMUNICATION_NAME.match(name)
-    if communication:
-        return "communication", communication["collective"] or None
-    if category != "kernel" or _MEMORY_NAME.search(name):
-        return "copy", None
-    return "compute", None
-
-
-def _extend_step(steps: dict[int, Step], number: int, span: tuple[int, int] | None) -> None:
-    """Add one stream's view of a step: Kineto may write an annotation for each stream."""
-    if span is None:
-        return
-    known = steps.get(number, Step(number, *span))
-    steps[number] = Step(number, min(known.start_ns, span[0]), max(known.end_ns, span[1]))
-
-
-def _span_ns(event: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return start and end in nanoseconds; None for an event whose times are absent, garbled or run backwards."""
     try:
-        start = _nanoseconds(event["ts"])
-        duration = _nanoseconds(event["dur"])
-    except (KeyError, TypeError, InvalidOperation, ValueError, OverflowError):
-        return None
-    return (start, start + duration) if duration >= 0 else None
-
-
-def _nanoseconds(microseconds: int | str) -> int:
-    """Return whole nanoseconds. Kineto writes microseconds, first whole ones, since 2024 with three decimals."""
-    if isinstance(microseconds, int):
-        return microseconds * 1000
-    return round(Decimal(microseconds) * 1000)
-
-
-def _events(read: Callable[[], str], path: Path) -> Iterator[Any]:
-    """Return an iterator over the events, past whatever stands before them."""
-    text = ""
-    while True:
-        found = _EVENTS_KEY.search(text)
-        if found:
-            return _iterate(text[found.end() :], read, path)
-        if text.lstrip().startswith("["):
-            return _iterate(text.lstrip()[1:], read, path)
-        more = read()
-        if not more or len(text) > LONGEST_EVENT_CHARS:
-            raise ValueError(f"{path}: holds no traceEvents; a Kineto trace is JSON with a list of that name")
-        text += more
-
-
-@contextlib.contextmanager
-def _reading(path: Path) -> Iterator[Callable[[], str]]:
-    """Yield a function that gives the next characters of the file, '' at its end or where it breaks off."""
-    try:
-        raw = path.open("rb")
+        file = path.open("rb")
     except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    with raw:
-        compressed = raw.read(2) == GZIP_MAGIC
-        raw.seek(0)
-        binary = gzip.GzipFile(fileobj=raw) if compressed else raw
-        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-
-        def read() -> str:
-            text = ""
-            while not text:
-                try:
-                    # read1 gives what is whole before a cut; read would fail for all of it
-                    piece = binary.read1(CHUNK_BYTES)
-                except (EOFError, zlib.error, OSError):
-                    return ""
-                if not piece:
-                    return ""
-                text = decoder.decode(piece)  # empty where a piece ends within its first character
-            return text
-
-        yield read
-
-
-def _iterate(buffer: str, read: Callable[[], str], path: Path) -> Iterator[Any]:
-    position, count = 0, 0
-    while True:
-        between = _BETWEEN_EVENTS.match(buffer, position)
-        assert between is not None  # it matches the empty text too
-        position = between.end()
-        if buffer[position : position + 1] == "]":
-            return
+        raise TraceError("unreadable", f"{path}: cannot be read ({error.strerror})") from error
+    columns = Columns(naming)
+    with file:
         try:
-            event, position = _DECODER.raw_decode(buffer, position)
-        except (json.JSONDecodeError, RecursionError) as error:
-            more = read() if len(buffer) - position <= LONGEST_EVENT_CHARS else ""
-            if not more:
-                raise ValueError(f"{path}: cut short or not valid JSON after {count} complete events") from error
-            buffer, position = buffer[position:] + more, 0
-            continue
-        count += 1
-        yield event
+            document = TraceFile(file, path)
+            for block in document.blocks():
+                columns.add(block)
+        except OSError as error:
+            raise TraceError("unreadable", f"{path}: cannot be read ({error.strerror})") from error
+    if document.num_events and not columns.num_phases:
+        raise TraceError("not_a_trace", f"{path}: is a list of other things than trace events, none has a phase (ph)")
+    if columns.first_category in PLUGIN_CATEGORIES:
+        raise TraceError("not_a_trace", f"{path}: is the output of NCCL's profiler plugin and no Kineto trace")
+    return _trace(document, columns, device)
+
+
+def _trace(document: TraceFile, columns: Columns, device: int | None) -> Trace:
+    chosen = _of_device(columns.events("device"), device, document.path)
+    base = document.header.get("baseTimeNanoseconds")
+    offset = base if type(base) is int and abs(base) < 2**62 else 0
+    correlation, launched = columns.launches()
+    rank, world_size = _rank(document)
+    return Trace(
+        path=str(document.path),
+        status="trace_truncated" if document.is_cut else "ok",
+        num_events=document.num_events,
+        num_rejected=columns.num_rejected,
+        rank=rank,
+        world_size=world_size,
+        start_ns=columns.events("start")[chosen] + offset,
+        end_ns=columns.events("end")[chosen] + offset,
+        name_id=columns.events("name")[chosen].astype(np.int32, copy=False),
+        stream=columns.events("stream")[chosen],
+        correlation=columns.events("correlation")[chosen],
+        detail_id=columns.events("detail")[chosen].astype(np.int32, copy=False),
+        names=columns.names(),
+        classes=tuple(columns.classes),
+        details=tuple(columns.details.known),
+        steps=_steps([note for note in columns.steps if note.on_device], offset),
+        host_steps=_steps([note for note in columns.steps if not note.on_device], offset),
+        launches=(correlation, launched + offset),
+    )
+
+
+def _of_device(devices: Integers, device: int | None, path: Path) -> Any:
+    """Return which events are of the device that is asked for, all where there is but one."""
+    found = np.unique(devices).tolist()
+    if device is not None:
+        if device not in found:
+            raise TraceError("not_a_trace", f"{path}: holds nothing of device {device}; it has those of {found}")
+        return devices == device
+    if len(found) > 1:
+        raise TraceError(
+            "not_a_trace",
+            f"{path}: kernels of {len(found)} devices ({', '.join(map(str, found[:8]))}); "
+            "the trace of one rank and one device is needed",
+        )
+    return slice(None)
+
+
+def _rank(document: TraceFile) -> tuple[int | None, int | None]:
+    """Return rank and number of ranks: as the file states, else the rank that its name does."""
+    stated = document.header.get("distributedInfo")
+    info = stated if isinstance(stated, dict) else {}
+    rank, world_size = (value if type(value) is int else None for value in (info.get("rank"), info.get("world_size")))
+    return (rank_in_name(document.path.name) if rank is None else rank), world_size
+
+
+def rank_in_name(name: str) -> int | None:
+    """Return the rank that a file's name gives (rank3_trace.json, trace_rank-12.json.gz), None where it gives none."""
+    found = _RANK_IN_NAME.search(name)
+    return int(found[1]) if found else None
+
+
+def _steps(notes: Sequence[StepNote], offset: int) -> tuple[Step, ...]:
+    """Return the steps in order; Kineto may annotate a step on each stream."""
+    steps: dict[int, Step] = {}
+    for number, start, end, _ in notes:
+        known = steps.get(number, Step(number, start + offset, end + offset))
+        steps[number] = Step(number, min(known.start_ns, start + offset), max(known.end_ns, end + offset))
+    return tuple(sorted(steps.values(), key=lambda step: step.start_ns))

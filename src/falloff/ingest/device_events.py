@@ -1,0 +1,259 @@
+"""From blocks of events to columns of what ran on the device: the quick way where it is certain, else by parsing."""
+
+import re
+from collections.abc import Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from falloff.ingest.comm_details import Details, detail_of
+from falloff.ingest.event_index import EventIndex, Mask, Places, equals, parse_numbers
+from falloff.ingest.kernel_names import KINDS, KernelClass, Naming, classify
+from falloff.ingest.trace_file import ParsedEvents, load
+
+Integers = npt.NDArray[np.int64]
+
+# Kineto's categories; before 2022 they were written with a capital
+_KERNEL = (b"kernel", b"Kernel", b"concurrent_kernel")
+_MEMORY = (b"gpu_memcpy", b"gpu_memset", b"Memcpy", b"Memset")
+_LAUNCH = (b"cuda_runtime", b"cuda_driver", b"hip_runtime", b"hip_driver", b"xpu_runtime", b"Runtime")
+_DEVICE_NOTE, _HOST_NOTE = b"gpu_user_annotation", b"user_annotation"
+_WANTED = (*_KERNEL, *_MEMORY, *_LAUNCH, _DEVICE_NOTE, _HOST_NOTE)
+_FIRST_MEMORY, _FIRST_LAUNCH = len(_KERNEL) + 1, len(_KERNEL) + len(_MEMORY) + 1
+_FIRST_NOTE = _FIRST_LAUNCH + len(_LAUNCH)
+_STEP_NAME = re.compile(r"^ProfilerStep#?\s*(\d+)$")
+
+# Nothing runs on a GPU for a day, NCCL gives up after minutes; unsigned differences that went below zero do.
+LONGEST_NS = 24 * 3600 * 10**9
+_LARGEST_NS = 2**62
+NOT_STATED = -1
+
+
+class StepNote(NamedTuple):
+    """A ProfilerStep annotation, on the device's rows or the host's."""
+
+    number: int
+    start_ns: int
+    end_ns: int
+    on_device: bool
+
+
+class Columns:
+    """Columns of device events, of launches and of profiler steps, filled block by block."""
+
+    def __init__(self, naming: Naming) -> None:
+        self.num_rejected = 0
+        self.num_phases = 0  # events that say their phase, which every trace event does
+        self.first_category: str | None = None
+        self.steps: list[StepNote] = []
+        self.details = Details()
+        self._naming = naming
+        self._names: dict[tuple[bool, bytes], int] = {}
+        self.classes: list[KernelClass] = []
+        self._events: dict[str, list[Integers]] = {key: [] for key in _EVENT_COLUMNS}
+        self._launches: list[tuple[Integers, Integers]] = []
+
+    def events(self, key: str) -> Integers:
+        """Return a column of all device events so far, and let go of its pieces."""
+        pieces = self._events.pop(key)
+        return np.concatenate(pieces) if pieces else np.zeros(0, _EVENT_COLUMNS[key])
+
+    def launches(self) -> tuple[Integers, Integers]:
+        """Return correlation and start of the host's calls, sorted by correlation."""
+        if not self._launches:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        correlation, start = (np.concatenate(column) for column in zip(*self._launches, strict=True))
+        order = np.lexsort((start, correlation))
+        return correlation[order], start[order]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names of device events, each once."""
+        return tuple(name.decode("utf-8", errors="replace") for _, name in self._names)
+
+    def add(self, block: EventIndex | ParsedEvents) -> None:
+        """Take the device events, launches and steps of a block."""
+        if isinstance(block, EventIndex):
+            self._add_index(block)
+        else:
+            self._see_first(block.events[0])
+            self._add_parsed(block.events)
+
+    def _see_first(self, event: Mapping[str, Any]) -> None:
+        if self.first_category is None:
+            self.first_category = str(event.get("cat"))
+
+    def _add_index(self, index: EventIndex) -> None:
+        self.num_phases += int((index.values["ph"].begin >= 0).sum())
+        self._see_first(load(index.data[index.starts[0] : index.ends[0]]))
+        category = equals(index, "cat", _WANTED)
+        category[(equals(index, "ph", (b"X",)) == 0) & ~index.uncertain] = 0
+        parse = index.uncertain.copy()
+        quick = np.flatnonzero((category > 0) & (category < _FIRST_LAUNCH) & ~parse)
+        parse[self._add_quick(index, quick, category[quick] < _FIRST_MEMORY)] = True
+        launches = np.flatnonzero((category >= _FIRST_LAUNCH) & (category < _FIRST_NOTE) & ~parse)
+        parse[self._add_launches(index, launches)] = True
+        notes = np.flatnonzero((category >= _FIRST_NOTE) & ~parse)
+        parse[[i for i in notes.tolist() if _is_step(index, i)]] = True
+        which = np.flatnonzero(parse).tolist()
+        self._add_parsed([load(index.data[index.starts[i] : index.ends[i]]) for i in which], are_counted=True)
+
+    def _add_quick(self, index: EventIndex, which: Places, is_kernel: Mask) -> Places:
+        """Take those of the device events whose fields are certain; return the others."""
+        values, letters = index.values, index.letters
+        start, has_start = parse_numbers(letters, values["ts"].begin[which], 3)
+        duration, has_duration = parse_numbers(letters, values["dur"].begin[which], 3)
+        device, has_device = _whole(index, "pid", which)
+        stream, has_stream = _whole(index, "stream", which)
+        correlation, has_correlation = _whole(index, "correlation", which)
+        certain = has_start & has_duration & has_device & has_stream & has_correlation
+        certain &= values["name"].end[which] >= 0
+        rejected = certain & ((duration > LONGEST_NS) | (start > _LARGEST_NS))
+        self.num_rejected += int(rejected.sum())
+        kept = np.flatnonzero(certain & ~rejected)
+        numbers = self._number_names(index, which[kept], is_kernel[kept])
+        columns = (start[kept], start[kept] + duration[kept], numbers, stream[kept], correlation[kept], device[kept])
+        self._append(*columns, self._number_details(index, which[kept], numbers))
+        return which[~certain]
+
+    def _append(self, *columns: Integers) -> None:
+        for (key, kind), column in zip(_EVENT_COLUMNS.items(), columns, strict=True):
+            self._events[key].append(column.astype(kind, copy=False))
+
+    def _number_names(self, index: EventIndex, which: Places, is_kernel: Mask) -> Integers:
+        values, data, known = index.values["name"], index.data, self._names
+        bounds = zip(values.begin[which].tolist(), values.end[which].tolist(), is_kernel.tolist(), strict=True)
+        numbers = []
+        for begin, end, kernel in bounds:
+            name = data[begin:end]
+            number = known.get((kernel, name))
+            numbers.append(self._new_name(kernel, name) if number is None else number)
+        return np.array(numbers, np.int64)
+
+    def _new_name(self, kernel: bool, raw: bytes) -> int:
+        """Return the number of a name as the file spells it, which with an escape is never a known name's own bytes."""
+        return self._number_of(kernel, str(load(b'"' + raw + b'"')).encode("utf-8", "replace") if b"\\" in raw else raw)
+
+    def _number_of(self, kernel: bool, name: bytes) -> int:
+        if (kernel, name) not in self._names:
+            self._names[(kernel, name)] = len(self._names)
+            words = name.decode("utf-8", errors="replace")
+            self.classes.append(classify(words, "kernel" if kernel else "gpu_memcpy", self._naming))
+        return self._names[(kernel, name)]
+
+    def _number_details(self, index: EventIndex, which: Places, numbers: Integers) -> Integers:
+        details = np.full(len(which), NOT_STATED, np.int64)
+        communicates = np.array([c.kind == "communication" for c in self.classes], bool)
+        for i in np.flatnonzero(communicates[numbers]).tolist() if len(numbers) else ():
+            event = which[i]
+            details[i] = self.details.add_text(index.data[index.starts[event] : index.ends[event]])
+        return details
+
+    def _add_launches(self, index: EventIndex, which: Places) -> Places:
+        correlation, has_correlation = _whole(index, "correlation", which)
+        start, has_start = parse_numbers(index.letters, index.values["ts"].begin[which], 3)
+        certain = has_correlation & has_start
+        kept = certain & (correlation > 0)
+        self._launches.append((correlation[kept], start[kept]))
+        return which[~certain]
+
+    def _add_parsed(self, events: list[dict[str, Any]], *, are_counted: bool = False) -> None:
+        rows = []
+        for event in events:
+            self.num_phases += "ph" in event and not are_counted
+            category = str(event.get("cat")).encode()
+            if event.get("ph") != "X" or category not in _WANTED:
+                continue
+            kind = _WANTED.index(category) + 1
+            span = span_ns(event)
+            if kind < _FIRST_LAUNCH and span is None:
+                self.num_rejected += 1
+            elif span is not None and kind < _FIRST_LAUNCH:
+                rows.append(self._row(event, kind < _FIRST_MEMORY, *span))
+            elif kind >= _FIRST_NOTE:
+                self._add_step(event, span, category == _DEVICE_NOTE)
+            else:
+                self._add_launch(event)
+        if rows:
+            self._append(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+
+    def _row(self, event: Mapping[str, Any], is_kernel: bool, start: int, end: int) -> tuple[int, ...]:
+        args = event.get("args")
+        number = self._number_of(is_kernel, str(event.get("name")).encode("utf-8", "replace"))
+        stated = args if isinstance(args, dict) else {}
+        ids = (_integer(stated.get("stream")), _integer(stated.get("correlation")), _integer(event.get("pid")))
+        is_communication = self.classes[number].kind == "communication"
+        return start, end, number, *ids, self.details.add(detail_of(args)) if is_communication else NOT_STATED
+
+    def _add_launch(self, event: Mapping[str, Any]) -> None:
+        args = event.get("args")
+        correlation = _integer(args.get("correlation")) if isinstance(args, dict) else NOT_STATED
+        start = nanoseconds(event.get("ts"))
+        if start is not None and correlation > 0:
+            self._launches.append((np.array([correlation]), np.array([start])))
+
+    def _add_step(self, event: Mapping[str, Any], span: tuple[int, int] | None, on_device: bool) -> None:
+        match = _STEP_NAME.match(str(event.get("name")))
+        if match and span and len(match[1]) < 18:
+            self.steps.append(StepNote(int(match[1]), *span, on_device))
+
+
+_EVENT_COLUMNS: Mapping[str, Any] = {
+    "start": np.int64,
+    "end": np.int64,
+    "name": np.int32,
+    "stream": np.int64,
+    "correlation": np.int64,
+    "device": np.int64,
+    "detail": np.int32,
+}
+
+
+def _whole(index: EventIndex, key: str, which: Places) -> tuple[Integers, Mask]:
+    """Return a key's whole numbers, -1 where it is absent, and which are certain."""
+    begin = index.values[key].begin[which]
+    number, certain = parse_numbers(index.letters, begin, 0)
+    absent = begin < 0
+    return np.where(absent, NOT_STATED, number), certain | absent
+
+
+def _is_step(index: EventIndex, i: int) -> bool:
+    values = index.values["name"]
+    return index.data.startswith(b"ProfilerStep", int(values.begin[i]))
+
+
+def span_ns(event: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return start and end in nanoseconds; None where they are absent, garbled, run backwards or last a day."""
+    start, duration = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
+    if start is None or duration is None or not 0 <= duration <= LONGEST_NS:
+        return None
+    return start, start + duration
+
+
+def nanoseconds(microseconds: Any) -> int | None:
+    """Return whole nanoseconds of whole or decimal microseconds, None for what is no time.
+
+    Kineto writes microseconds, first whole ones, since 2024 with three decimals; displayTimeUnit changes nothing.
+    """
+    if isinstance(microseconds, bool) or not isinstance(microseconds, int | str):
+        return None
+    try:
+        number = Decimal(microseconds)
+        if not number.is_finite() or abs(number) > _LARGEST_NS // 1000:
+            return None
+        return round(number * 1000)
+    except InvalidOperation:
+        return None
+
+
+def _integer(value: Any) -> int:
+    """Return a number of stream, device or call, -1 where there is none."""
+    if isinstance(value, str) and value.isdecimal() and len(value) < 18:
+        return int(value)
+    return value if type(value) is int and 0 <= value < _LARGEST_NS else NOT_STATED
+
+
+def kinds_of(classes: list[KernelClass]) -> npt.NDArray[np.uint8]:
+    """Return the classes' kinds by their places in KINDS."""
+    return np.array([KINDS.index(c.kind) for c in classes], np.uint8)
