@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from falloff.analysis.data_quality import beyond_peak, data_quality
+from falloff.analysis.data_quality import beyond_peak, data_quality, measures_the_call
 from falloff.spec.hardware import read_all_hardware
 
 KNOWN = read_all_hardware(Path(__file__).parents[2] / "config" / "hardware")
@@ -111,3 +111,8 @@ def test_a_time_in_which_the_peak_cannot_do_the_work_is_refused() -> None:
         "1.37e+11 FLOP in 3e-05 s are 4581 TFLOP/s, above the dense peak of 989.4: the time is not that of the work"
     )
     assert "in 0 s are unbounded TFLOP/s" in str(beyond_peak(work, 0.0, 989.4e12))
+
+
+def test_a_time_without_synchronisation_that_lacks_most_of_the_work_is_the_call_s() -> None:
+    assert measures_the_call(0.03e-3, 1.36e-3)
+    assert not measures_the_call(1.30e-3, 1.36e-3)

@@ -5,7 +5,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from falloff.analysis.efficiency import flops_per_token, mean_step_s, mfu, tokens_per_gpu_s, tokens_per_s
+from falloff.analysis.efficiency import (
+    configured_tokens_per_step,
+    flops_per_token,
+    mean_step_s,
+    mfu,
+    tokens_per_gpu_s,
+    tokens_per_s,
+)
 from falloff.spec.hardware import read_all_hardware
 
 KNOWN = read_all_hardware(Path(__file__).parents[2] / "config" / "hardware")
@@ -61,3 +68,8 @@ def test_mfu_is_not_known_without_a_peak_or_a_shape(changes: dict[str, Any]) -> 
 
 def test_vocabulary_times_width_is_never_taken_for_the_embedding() -> None:
     assert math.isnan(flops_per_token({**LLAMA, "embedding_params": None, "vocab": 128256}))
+
+
+def test_a_step_trains_every_micro_batch_that_it_accumulates() -> None:
+    config = {"microbatch": 32, "seq": 2048, "replicas": 8}
+    assert configured_tokens_per_step(**config, accumulation=4) == 4 * configured_tokens_per_step(**config) == 2097152

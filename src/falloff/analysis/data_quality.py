@@ -52,6 +52,14 @@ def beyond_peak(flops: float, seconds: float, peak: float) -> str | None:
     )
 
 
+def measures_the_call(unsynchronised_s: float, synchronised_s: float) -> bool:
+    """Return whether a time without a synchronising point is the call's alone, and not that of the work.
+
+    It is where most of the time that the same operation takes with one is missing.
+    """
+    return unsynchronised_s < synchronised_s / 2
+
+
 def _unknown_gpu(row: Row, known: Mapping[str, Hardware]) -> Iterator[str]:
     """Yield why a GPU that is named has no peak; never a default."""
     name = row.get("gpu_name")

@@ -43,6 +43,15 @@ def tokens_per_s(row: Row) -> float:
     return tokens_per_gpu_s(row) * number(row, "num_gpus")
 
 
+def configured_tokens_per_step(*, microbatch: int, seq: int, replicas: int, accumulation: int = 1) -> int:
+    """Return the tokens of one optimiser step by its configuration.
+
+    replicas are the ranks that read data of their own (data parallel ranks, not those of tp, cp or pp). Without the
+    micro-batches that are accumulated it is what programs print by mistake.
+    """
+    return microbatch * seq * replicas * accumulation
+
+
 def flops_per_token(row: Row) -> float:
     """Return the model FLOPs of one token in falloff's convention, NaN where the record lacks its shape.
 
