@@ -91,7 +91,8 @@ def _parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FIELD",
-        help="a field whose difference is the question, such as num_gpus (may be repeated; a series has one)",
+        help="a field whose difference is the question, such as num_gpus (may be repeated; a series is in the order of "
+        "the first)",
     )
     compare.add_argument(
         "--within",
@@ -392,11 +393,9 @@ def _compare_series(parsed: argparse.Namespace) -> int:
         raise ValueError(f"{parsed.paths[0]}: holds one record; name another to compare it with")
     _refuse_unlike([path for path, _ in found], records)
     axes = parsed.axis or ["num_gpus" if _kind(records[0]) == "training run" else "num_ranks"]
-    if len(axes) > 1:
-        raise ValueError(f"--axis {', '.join(axes)}: a series has one axis; name two records to allow for several")
     _check_axes(axes, records[0])
     spread = BETWEEN_RUNS if parsed.within is None else parsed.within
-    series = guard_series([dataclasses.asdict(record) for record in records], axes[0], spread)
+    series = guard_series([dataclasses.asdict(record) for record in records], axes[0], spread, also=axes[1:])
     if parsed.json:
         _print_json(dataclasses.asdict(series))
     else:

@@ -27,6 +27,7 @@ def test_a_rate_outside_it_is_not_reproduced_and_what_differs_is_listed() -> Non
 
 def test_more_gpus_are_another_question_than_reproduction() -> None:
     assert reproduction(compare_records(PUBLISHED, PUBLISHED, ("num_gpus",))) is None
+    assert reproduction(compare_records(PUBLISHED, {**PUBLISHED, "num_gpus": 16})) is None
     assert reproduction(compare_records(PUBLISHED, {"record_id": "b"})) is None
 
 

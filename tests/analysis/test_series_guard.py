@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.analysis.series_guard import guard_series
+from falloff.analysis.series_guard import guard_series, marks_along
 
 
 def run(gpus: int, rate: float | None = 100.0, **changes: Any) -> dict[str, Any]:
@@ -90,3 +90,10 @@ def test_one_record_is_no_series(rows: list[dict[str, Any]]) -> None:
 def test_an_axis_that_is_no_number_is_an_error(axis: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"the series is along {axis}, which must be a number"):
         guard_series([run(8), {**run(16), axis: value}], axis)
+
+
+def test_marks_name_what_differs_beside_all_axes_and_nothing_else() -> None:
+    rows = [run(8, tp=1), run(16, tp=2), run(32, tp=4, torch="2.9")]
+    assert marks_along(rows, "num_gpus", also=("tp",)) == {"on-32": ("torch: 2.8 → 2.9",)}
+    assert marks_along(rows[:1], "num_gpus") == {}
+    assert "on-16" in marks_along(rows, "num_gpus")

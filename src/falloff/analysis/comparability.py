@@ -36,6 +36,8 @@ MAX_EFFICIENCY = 1.02
 SUPERLINEAR = "superlinear"
 # PEP 440's developmental releases, and names under which a branch's newest commit is installed
 _NIGHTLY = re.compile(r"\.dev\d|nightly|\bhead\b", re.IGNORECASE)
+_HASH = re.compile(r"\b[0-9a-f]{40}\b")
+_SHORT_HASH = 10
 SCALES = ("num_gpus", "nodes", "num_ranks")
 _SCALING_WORDS: dict[ScalingKind, str] = {
     "strong": "the batch stays the same",
@@ -157,8 +159,10 @@ def stated(value: Any) -> Any:
 
 
 def words(value: Any) -> str:
-    """Return a field's value for people: whole numbers with commas."""
-    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+    """Return a field's value for people: whole numbers with commas, a commit's hash as short as git prints it."""
+    if isinstance(value, float) and value.is_integer():
+        return f"{value:,.0f}"
+    return _HASH.sub(lambda found: found[0][:_SHORT_HASH], str(value))
 
 
 def remarks(row: Row) -> tuple[str, ...]:

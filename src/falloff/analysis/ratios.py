@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from falloff.analysis import points
-from falloff.analysis.comparability import Comparison, compare_records, stated
+from falloff.analysis.comparability import Comparison, compare_records, stated, words
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
 from falloff.ingest.published import INFERRED
@@ -102,6 +102,7 @@ def _row(series: str, base: Row, scaled: Row) -> dict[str, Any]:
     stated_flags = sorted({flag for cell in (base, scaled) for flag in points.flag_texts(cell["flags"])})
     flags = [
         *comparison.flags,
+        *comparison.marks,
         ONE_READING,
         *stated_flags,
     ]
@@ -139,7 +140,7 @@ def _field_lists(comparison: Comparison) -> dict[str, Any]:
     differs = [field for field in comparison.fields if field.verdict == "differs"]
     agrees, blank = comparison.names("agrees"), comparison.names("not stated")
     return {
-        "differs": "; ".join(f"{f.field}: {_words(f.a)} → {_words(f.b)} ({f.why})" for f in differs),
+        "differs": "; ".join(f"{f.field}: {words(f.a)} → {words(f.b)} ({f.why})" for f in differs),
         "unfair": ", ".join(comparison.unfair) or None,
         "agrees": ", ".join(agrees) or None,
         "not_stated": ", ".join(blank) or None,
@@ -153,10 +154,6 @@ def _field_lists(comparison: Comparison) -> dict[str, Any]:
 def _inferred_field(flag: str) -> tuple[str, ...]:
     kind, _, rest = flag.partition(": ")
     return (rest.partition(",")[0],) if kind == INFERRED else ()
-
-
-def _words(value: Any) -> str:
-    return f"{value:,.0f}" if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _coverage(rows: Sequence[dict[str, Any]], cells: Sequence[Row]) -> Iterator[CoverageRow]:

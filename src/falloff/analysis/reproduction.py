@@ -34,13 +34,13 @@ class Reproduction:
 def reproduction(comparison: Comparison, within: float | None = None) -> Reproduction | None:
     """Return whether B reproduces A within a fraction (None: BETWEEN_RUNS), None where that is not the question.
 
-    It is not where the number of GPUs, nodes or ranks is an axis, or no rate is known of both. ValueError for a
-    threshold outside 0 to 1.
+    It is not where the number of GPUs, nodes or ranks differs or is an axis, or no rate is known of both. ValueError
+    for a threshold outside 0 to 1.
     """
     threshold = BETWEEN_RUNS if within is None else within
     if not (math.isfinite(threshold) and 0 < threshold < 1):
         raise ValueError(f"a reproduction is within a fraction above 0 and below 1 (0.05 is 5 %), found {threshold:g}")
-    if comparison.ratio is None or set(SCALES) & set(comparison.axes):
+    if comparison.ratio is None or set(SCALES) & {*comparison.axes, *comparison.names("differs")}:
         return None
     assert comparison.quantity is not None
     assert comparison.rate_a is not None

@@ -45,8 +45,12 @@ class Series:
     sentence: str
 
 
-def guard_series(rows: Sequence[Row], axis: str = "num_gpus", spread: float = BETWEEN_RUNS) -> Series:
+def guard_series(
+    rows: Sequence[Row], axis: str = "num_gpus", spread: float = BETWEEN_RUNS, *, also: Sequence[str] = ()
+) -> Series:
     """Return how the records of one series compare along `axis`, the points in its order.
+
+    `also` are further fields whose difference is the question, such as those of a layout.
 
     The base is the point with the smallest value of the axis among those that agree with most others in what matters;
     of two points, or where none agrees with more than another, the smallest. `spread`, a fraction, is how far launches
@@ -55,8 +59,9 @@ def guard_series(rows: Sequence[Row], axis: str = "num_gpus", spread: float = BE
     ordered = sorted(rows, key=lambda row: _place(row, axis))
     if len(ordered) < 2:
         raise ValueError(f"a series along {axis} needs at least two records, found {len(ordered)}")
-    base = ordered[_base(ordered, axis)]
-    comparisons = [compare_records(base, row, (axis,)) for row in ordered]
+    axes = (axis, *also)
+    base = ordered[_base(ordered, axes)]
+    comparisons = [compare_records(base, row, axes) for row in ordered]
     points = [
         _point(row, axis, comparison, spread, is_base=row is base)
         for row, comparison in zip(ordered, comparisons, strict=True)
@@ -67,8 +72,21 @@ def guard_series(rows: Sequence[Row], axis: str = "num_gpus", spread: float = BE
         quantity=next((found.quantity for found in comparisons if found.quantity), None),
         scaling=scaling_kind(ordered),
         points=tuple(points),
-        sentence=_sentence(points, str(base.get("record_id")), axis),
+        sentence=_sentence(points, str(base.get("record_id")), axes),
     )
+
+
+def marks_along(rows: Sequence[Row], axis: str, also: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
+    """Return by record id what differs from the base of the series beside the axes, as a figure prints it.
+
+    A record in which nothing does is left out; one record alone has nothing to differ from. Errors as of guard_series.
+    """
+    if len(rows) < 2:
+        return {}
+    ordered = sorted(rows, key=lambda row: _place(row, axis))
+    base = ordered[_base(ordered, (axis, *also))]
+    found = {str(row.get("record_id")): compare_records(base, row, (axis, *also)).marks for row in ordered}
+    return {name: marks for name, marks in found.items() if marks}
 
 
 def _place(row: Row, axis: str) -> float:
@@ -82,11 +100,10 @@ def _place(row: Row, axis: str) -> float:
     return place
 
 
-def _base(ordered: Sequence[Row], axis: str) -> int:
+def _base(ordered: Sequence[Row], axes: Sequence[str]) -> int:
     """Return the place of the base: the first of those that differ in the fewest fields from all the others."""
     unlike = [
-        sum(len(compare_records(row, other, (axis,)).unfair) for other in ordered if other is not row)
-        for row in ordered
+        sum(len(compare_records(row, other, axes).unfair) for other in ordered if other is not row) for row in ordered
     ]
     return unlike.index(min(unlike))
 
@@ -125,7 +142,8 @@ def _flags(comparison: Comparison, within: bool | None, spread: float) -> list[s
     return flags
 
 
-def _sentence(points: Sequence[SeriesPoint], base: str, axis: str) -> str:
+def _sentence(points: Sequence[SeriesPoint], base: str, axes: Sequence[str]) -> str:
+    axis = ", ".join(axes)
     unlike = [point for point in points if point.unfair]
     if not unlike:
         return f"Nothing that is stated differs beside {axis}; the base is {base}."

@@ -18,11 +18,16 @@ from falloff.analysis.bandwidth import (
 from falloff.analysis.coverage import CoverageRow, coverage_frame, current_records, study_coverage
 from falloff.analysis.efficiency import Row, mean_step_s, number, tokens_per_s
 from falloff.analysis.noise import launch_noise, too_short
+from falloff.analysis.series_guard import marks_along
 from falloff.ingest.native import BUSY
+from falloff.spec.layout import AXES
 from falloff.spec.study import Study
 
 FIGURE = "this_machine"
 SHORT_NAMES = {"dp_shard": "dp_shard", "hsdp": "HSDP", "tp": "tp", "pp": "pp", "mixed": ""}
+
+# What the figure is about, and what follows from it: other differences are marked.
+_ASKED = (*AXES, "dp", "sharding", "sequence_parallel", "oversubscribed", "backend")
 
 
 def tabulate(study: Study, runs: pd.DataFrame, collectives: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -105,13 +110,16 @@ def _run_rows(runs: pd.DataFrame, several_backends: bool) -> list[dict[str, Any]
     metrics = {"throughput": tokens_per_s, "exposed": points.exposed_share, "power": _power_w}
     spreads = {panel: points.pools(cells, metric) for panel, metric in metrics.items()}
     noise = launch_noise([_step_seconds(cell) for cell in cells])
+    marks = _marks(cells)
     for group in cells:
         first = group.iloc[0]
         kind = points.layout_kind(first)
         more: dict[str, Any] = {
             "series": f"{first['network']} {kind}" + (f", {first['backend']}" if several_backends else ""),
             "x": number(first, "num_gpus"),
-            **_how_it_ran(group, too_short(float(np.median(_step_seconds(group))), noise)),
+            **_how_it_ran(
+                group, too_short(float(np.median(_step_seconds(group))), noise), *marks.get(first["record_id"], ())
+            ),
             "loss_difference": _loss_difference(group, runs),
         }
         label = _short_layout(first, kind)
@@ -120,6 +128,15 @@ def _run_rows(runs: pd.DataFrame, several_backends: bool) -> list[dict[str, Any]
             if row["y"] is not None or panel == "throughput":
                 rows.append({**row, "launches": tuple(map(metric, points.rows_of(group)))})
     return rows
+
+
+def _marks(cells: Sequence[pd.DataFrame]) -> dict[str, tuple[str, ...]]:
+    """Return what cells differ in beside ranks and layout, from most others of their network, by their first launch."""
+    marks: dict[str, tuple[str, ...]] = {}
+    for network in {str(cell["network"].iloc[0]) for cell in cells}:
+        first = [points.rows_of(cell)[0] for cell in cells if cell["network"].iloc[0] == network]
+        marks |= marks_along(first, "num_gpus", also=_ASKED)
+    return marks
 
 
 def _step_seconds(group: pd.DataFrame) -> list[float]:
