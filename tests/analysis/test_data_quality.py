@@ -1,6 +1,7 @@
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from falloff.analysis.data_quality import beyond_peak, data_quality, measures_the_call
@@ -116,3 +117,13 @@ def test_a_time_in_which_the_peak_cannot_do_the_work_is_refused() -> None:
 def test_a_time_without_synchronisation_that_lacks_most_of_the_work_is_the_call_s() -> None:
     assert measures_the_call(0.03e-3, 1.36e-3)
     assert not measures_the_call(1.30e-3, 1.36e-3)
+
+
+def test_a_share_that_is_printed_as_zero_is_neither_divided_by_nor_explained() -> None:
+    assert flags(reported_mfu=0.0, reported_tflops_per_gpu=0.0) == ""
+
+
+def test_a_row_of_a_frame_gives_the_flags_of_its_record() -> None:
+    row = {**LLAMA, "reported_tflops_per_gpu": 308.8, "reported_mfu": 1.04, "framework": None, "recompute": None}
+    frame = pd.DataFrame([row, {**row, "framework": "torchtitan"}])
+    assert data_quality(frame.iloc[0], KNOWN) == data_quality(row, KNOWN)

@@ -96,7 +96,7 @@ def explanations(row: Row, known: Mapping[str, Hardware]) -> Iterator[Explanatio
     for quantity, field, ours_counts, units in figures:
         reported = number(row, field)
         ours = _value(row, ours_counts, next(iter(units), math.nan))
-        if math.isfinite(reported) and ours > 0:
+        if 0 < reported < math.inf and ours > 0:
             found = Explanation(quantity=quantity, ours=ours, reported=reported, ratio=reported / ours, reasons=())
             yield replace(found, reasons=_reasons(row, reported, ours_counts, units)) if found.differs else found
 
@@ -161,9 +161,10 @@ def _half_a_digit(value: float) -> float:
 
 def own_peak_flops(row: Row) -> float:
     """Return the peak over which a record's own MFU is reckoned: as stated, else as its own TFLOP/s and MFU imply."""
-    stated = number(row, "reported_peak_flops")
-    implied = number(row, "reported_tflops_per_gpu") * TERA / number(row, "reported_mfu")
-    return implied if math.isnan(stated) else stated
+    stated, share = number(row, "reported_peak_flops"), number(row, "reported_mfu")
+    if math.isnan(stated) and share > 0:
+        return number(row, "reported_tflops_per_gpu") * TERA / share
+    return stated
 
 
 def other_peak(row: Row, known: Mapping[str, Hardware]) -> str | None:
