@@ -153,7 +153,7 @@ def _changes(convention: Convention, ours: Convention) -> Iterator[str | None]:
 
 def _half_a_digit(value: float) -> float:
     """Return half a unit of the last digit that is printed of a value, as a share of it."""
-    if not math.isfinite(value):
+    if not 0 < value < math.inf:
         return 0.0
     digits = Decimal(f"{value:.6g}").normalize()
     return float(Decimal(1).scaleb(int(digits.as_tuple().exponent))) / 2 / value
