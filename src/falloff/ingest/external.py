@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from falloff.ingest.allreduce_readoff import read_allreduce_readoff
+from falloff.ingest.deepspeed_comms import deepspeed_comms_records
 from falloff.ingest.exposure import exposure_fields
 from falloff.ingest.frameworks import FRAMEWORKS, framework_of, read_framework_log
 from falloff.ingest.logtext import HEAD_CHARS, clean, read_head
+from falloff.ingest.nccl_tests import is_unknown_hardware, nccl_tests_records
 from falloff.ingest.power import Power, no_power
 from falloff.ingest.power_stated import power_of_run
 from falloff.ingest.published import HARDWARE
@@ -189,8 +191,33 @@ def _collective_records(
         stated = _with_hardware(stated, known)
     except ValueError as error:
         raise ValueError(f"{folder / SOURCE_NAME}: {item.file}: {error}") from error
-    identity = {**stated, "source": source.title, "licence": source.licence}
-    return _records_of_times(folder / item.file, num_ranks, {**identity, "source_ref": _reference(folder, item.file)})
+    path, reference = folder / item.file, _reference(folder, item.file)
+    identity = {"source": source.title, "licence": source.licence, "source_ref": reference}
+    if item.format == "torch-collectives":
+        return _records_of_times(path, num_ranks, {**stated, **identity})
+    records = (
+        nccl_tests_records(path, known, num_ranks=num_ranks)
+        if item.format == "nccl-tests"
+        else deepspeed_comms_records(path, num_ranks)
+    )
+    return [_with_identity(record, stated, identity, path) for record in records]
+
+
+def _with_identity(
+    record: CollectiveRecord, stated: Mapping[str, Any], identity: Mapping[str, Any], path: Path
+) -> CollectiveRecord:
+    """Return a record under its folder's name, with what is stated of its file; ValueError where the two disagree."""
+    note = _joined(record.note, stated.get("note"))
+    for name, value in stated.items():
+        of_log = getattr(record, name)
+        if name != "note" and of_log is not None and of_log != value:
+            raise ValueError(f"{path}: stated.{name} is {value!r}; the log says {of_log!r}")
+    name = record.record_id.removeprefix(f"{record.source_ref}/")
+    flags = tuple(flag for flag in record.flags or () if not ("hardware" in stated and is_unknown_hardware(flag)))
+    return dataclasses.replace(
+        record,
+        **{**stated, **identity, "note": note, "record_id": f"{identity['source_ref']}/{name}", "flags": flags or None},
+    )
 
 
 def _records_of_times(path: Path, num_ranks: int | None, identity: Mapping[str, Any]) -> list[CollectiveRecord]:

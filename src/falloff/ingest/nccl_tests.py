@@ -51,49 +51,43 @@ def read_nccl_tests(path: Path, num_ranks: int | None = None) -> list[NcclTestsL
 
 
 def nccl_tests_records(
-    path: Path,
-    known: Mapping[str, Hardware],
-    *,
-    num_ranks: int | None = None,
-    identity: Mapping[str, Any] | None = None,
+    path: Path, known: Mapping[str, Hardware], *, num_ranks: int | None = None
 ) -> list[CollectiveRecord]:
     """Return a record for each half, out of place and in place, of each row of a file; known are the GPU types.
 
-    num_ranks and identity: what somebody states of it. ValueError as of read_nccl_tests, and for runs without any row.
+    num_ranks: where somebody states it. ValueError as of read_nccl_tests, and for runs without any row.
     """
     runs = read_nccl_tests(path, num_ranks)
     if not any(run.rows for run in runs):
         why = next((flag for run in runs for flag in run.flags), "it was cut before the first")
         raise ValueError(f"{path}: holds a run of nccl-tests and none of its rows ({why})")
-    keys: Counter[str] = Counter()
     records = []
     for at, run in enumerate(runs):
-        shared = {**_fields_of_run(run, known), **(identity or {})}
-        shared["source_ref"] = shared.get("source_ref", path.name)
+        shared = {**_fields_of_run(run, known), "source_ref": path.name}
+        start = f"{path.name}/run{at + 1}" if len(runs) > 1 else path.name
+        names: Counter[str] = Counter()
         for row in run.rows:
             for in_place, half in row.halves:
-                name = _name(run, row, in_place, at if len(runs) > 1 else None)
-                keys[name] += 1
-                of_half = _fields_of_half(run, row, half)
-                flags = (*(shared.get("flags") or ()), *(of_half.pop("flags", ())))
-                records.append(
-                    CollectiveRecord(
-                        **{
-                            **shared,
-                            **of_half,
-                            "record_id": f"{shared['source_ref']}/{name}"
-                            + (f"/{keys[name]}" if keys[name] > 1 else ""),
-                            "in_place": in_place,
-                            "flags": flags or None,
-                        }
-                    )
-                )
+                name = _name(run, row, in_place)
+                names[name] += 1
+                again = f"/{names[name]}" if names[name] > 1 else ""
+                record_id = f"{start}/{name}{again}"
+                records.append(_record(record_id, shared, {**_fields_of_half(run, row, half), "in_place": in_place}))
     return records
 
 
-def _name(run: NcclTestsLog, row: Row, in_place: bool, at: int | None) -> str:
+def _record(record_id: str, shared: Mapping[str, Any], of_half: Mapping[str, Any]) -> CollectiveRecord:
+    flags = (*shared.get("flags", ()), *of_half.get("flags", ()))
+    return CollectiveRecord(**{**shared, **of_half, "record_id": record_id, "flags": flags or None})
+
+
+def is_unknown_hardware(flag: str) -> bool:
+    """Return whether a flag of a record says that its GPU is unknown, which one who states it may take away."""
+    return flag.startswith("hardware ") and " is unknown; known: " in flag
+
+
+def _name(run: NcclTestsLog, row: Row, in_place: bool) -> str:
     parts = [
-        None if at is None else f"run{at + 1}",
         run.collective or "collective",
         row.dtype,
         row.redop,

@@ -20,6 +20,8 @@ _WITH_COUNT_OF_A_RANK = ("all_gather", "all_to_all", "reduce_scatter", "gather",
 _WITHOUT_OPERATION = ("all_gather", "all_to_all", "all_to_all_v", "broadcast", "gather", "scatter", "hypercube")
 _WITH_ROOT = ("broadcast", "reduce", "gather", "scatter")
 
+_UNTOLD = "nothing tells the number of ranks; state num_ranks"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
@@ -79,7 +81,9 @@ def tell_collective(rows: Sequence[Row], num_ranks: int | None) -> str | None:
     """Return the one collective that has such rows, None where several or none has."""
     candidates = [name for name in COLLECTIVES if name != "all_to_all_v" and _may_be(name, rows, num_ranks)]
     if set(candidates) == {"all_gather", "all_to_all"}:
-        return _gather_or_exchange(rows)
+        return {True: "all_gather", False: "all_to_all", None: None}[_is_checked_in_place(rows)]
+    if set(candidates) == {"all_reduce", "send_recv"} and _is_checked_in_place(rows) is False:
+        return "send_recv"
     return candidates[0] if len(candidates) == 1 else None
 
 
@@ -128,13 +132,16 @@ def _fits(name: str, found: tuple[float, float], num_ranks: int | None) -> bool:
     return low <= most and high >= least
 
 
-def _gather_or_exchange(rows: Sequence[Row]) -> str | None:
-    """Return AllToAll where its halves are checked as nccl-tests checks it: not in place, since 2022."""
-    checked = [half.num_wrong is not None for row in rows for in_place, half in row.halves if not in_place]
-    in_place = [half.num_wrong is not None for row in rows for is_in, half in row.halves if is_in]
-    if not (checked and in_place and all(checked)):
-        return None
-    return "all_gather" if all(in_place) else "all_to_all" if not any(in_place) else None
+def _is_checked_in_place(rows: Sequence[Row]) -> bool | None:
+    """Return whether results in place are checked, None where none are, or some.
+
+    AllToAll's and SendRecv's are not: since 2022 they print N/A there.
+    """
+    checked = {False: set[bool](), True: set[bool]()}
+    for row in rows:
+        for in_place, half in row.halves:
+            checked[in_place].add(half.num_wrong is not None)
+    return checked[True].pop() if checked[False] == {True} and len(checked[True]) == 1 else None
 
 
 def tell_ranks(collective: str | None, rows: Sequence[Row], stated: Sequence[int], is_whole: bool) -> Told:
@@ -152,15 +159,15 @@ def tell_ranks(collective: str | None, rows: Sequence[Row], stated: Sequence[int
     if _is_alone(rows):
         return Told(num_ranks=1)
     found = factor_range(rows)
+    if found is None or collective is None or math.isnan(ranks_of_factor(collective, 1.0)):
+        # too few digits, or Broadcast and its like, whose factor is 1 for any number
+        return Told(num_ranks=stated[0]) if is_whole else Told(num_ranks=None, remark=_UNTOLD)
     for number in stated:
-        if _allows(collective, found, number):
+        if number > 1 and _fits(collective, found, number):
             return Told(num_ranks=number)
-    if is_whole and (found is None or collective is None):
-        return Told(num_ranks=stated[0])
-    told = _ranks_of_factor(collective, found)
-    if is_whole and told.num_ranks is None:
+    if is_whole:
         return Told(num_ranks=stated[0], remark=f"its bandwidths are not those of {stated[0]} ranks")
-    return told
+    return _ranks_of_factor(collective, found)
 
 
 def _is_alone(rows: Sequence[Row]) -> bool:
@@ -174,20 +181,10 @@ def _is_alone(rows: Sequence[Row]) -> bool:
     return bool(told) and all(told)
 
 
-def _allows(collective: str | None, found: tuple[float, float] | None, number: int) -> bool:
-    """Return whether bandwidths tell anything and do not speak against a number of ranks."""
-    if found is None or collective is None:
-        return False
-    least = math.isnan(ranks_of_factor(collective, 1.0))  # Broadcast and its like: 1 for any number
-    return not least and _fits(collective, found, number) if number > 1 else False
-
-
-def _ranks_of_factor(collective: str | None, found: tuple[float, float] | None) -> Told:
-    if collective is None or found is None:
-        return Told(num_ranks=None, remark="nothing tells the number of ranks; state num_ranks")
+def _ranks_of_factor(collective: str, found: tuple[float, float]) -> Told:
     low, high = (ranks_of_factor(collective, value) for value in found)
-    if math.isnan(low) or math.isinf(low):
-        return Told(num_ranks=None, remark="its bandwidths do not tell the number of ranks; state num_ranks")
+    if math.isinf(low):
+        return Told(num_ranks=None, remark=_UNTOLD)
     least, most = max(math.ceil(low - 1e-9), 2), min(high + 1e-9, MOST_RANKS)
     fitting = range(least, math.floor(most) + 1)
     if len(fitting) == 1:

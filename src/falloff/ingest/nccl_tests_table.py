@@ -9,6 +9,7 @@ from falloff.ingest.nccl_tests_log import DTYPES, Half, Printed, Row
 from falloff.units import GIGA, KILO, MEGA, MICRO, MILLI, NANO
 
 _NAMES = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*\balgbw\b.*")
+_TITLES = re.compile(r"\b(?:out-of-place|in-place)\b")
 _UNITS = re.compile(r"\(B\)\s+\(elements\).*")
 _TYPES = "|".join(sorted((re.escape(name) for name in DTYPES), key=len, reverse=True))
 _ROW = re.compile(rf"(?:^|[\s|#])(\d+\s+\d+\s+(?:{_TYPES})(?:\s.*|$))")
@@ -65,7 +66,7 @@ def columns_of(line: str, title: str | None) -> Columns | None:
         return None
     ends = [*starts[1:], len(names)]
     halves = [tuple(names[begin:end]) for begin, end in zip(starts, ends, strict=True)]
-    in_place = [True] if title and len(halves) == 1 and "out-of-place" not in title else [False, True]
+    in_place = [name == "in-place" for name in _TITLES.findall(title or "")] or [False, True]
     return Columns(
         first=tuple(names[: starts[0]]),
         halves=tuple(zip(in_place, halves, strict=False)),

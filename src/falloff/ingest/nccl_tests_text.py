@@ -45,6 +45,8 @@ BINARIES = {
 }
 _BINARY = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(sorted(BINARIES, key=len, reverse=True))})_perf")
 
+_LEAST_LOST_FIELDS = 3
+
 StartKind = Literal["version", "starting", "threads"]
 
 
@@ -159,10 +161,14 @@ class _Reader:
                 self.segment.num_cut_lines += 1  # without its header nobody knows what it says
                 return True
             self.pending = begun
-        elif self.pending is not None and (rest := rest_text(text)) is not None:
-            self.pending += f" {rest.strip()}" if self.pending[-1:].strip() else rest
-        else:
+        elif (rest := rest_text(text)) is None:
             return False
+        elif self.pending is None:
+            # the rest of a row whose beginning is lost; two numbers may be anybody's
+            self.segment.num_cut_lines += self.columns is not None and len(rest.split()) >= _LEAST_LOST_FIELDS
+            return True
+        else:
+            self.pending += f" {rest.strip()}"
         self._finish_row()
         return True
 
@@ -185,7 +191,7 @@ class _Reader:
         columns = columns_of(text, self.title)
         if columns is not None:
             self.close_row()
-            if self.segment.num_tables and len(self.segment.averages) >= self.segment.num_tables:
+            if self._is_of_next_run():
                 self._begin()
             self.columns, self.title = columns, None
             self.segment.num_tables += 1
@@ -200,6 +206,13 @@ class _Reader:
             self.title = text
             return True
         return False
+
+    def _is_of_next_run(self) -> bool:
+        """Return whether the run before a header has ended, or was cut where nothing says that two print at once."""
+        segment = self.segment
+        if len(segment.averages) >= max(segment.num_tables, 1):
+            return True
+        return bool(segment.rows) and sum(device.rank == 0 for device in segment.devices) < 2
 
     def _take_footer(self, text: str) -> bool:
         bounds, average = _OUT_OF_BOUNDS.search(text), _AVERAGE.search(text)

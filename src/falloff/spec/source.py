@@ -30,6 +30,7 @@ Framework = Literal[
     "llamafactory",
     "instructlab",
 ]
+CollectivesFormat = Literal["torch-collectives", "nccl-tests", "deepspeed-comms"]
 PowerReading = Literal["instant", "average"]
 PowerScope = Literal["gpu", "module", "package", "node"]
 PowerFormat = Literal[
@@ -142,7 +143,7 @@ class StatedOfRun(Stated):
 class StatedOfCollectives(Stated):
     """CollectiveRecord fields that the file leaves out."""
 
-    num_ranks: int
+    num_ranks: int | None = None
     ranks_per_node: int | None = None
     dtype: str | None = None
 
@@ -171,11 +172,15 @@ class RunFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class CollectivesFile:
-    """One file of collectives."""
+    """One file of collectives. Lines of torch.distributed's collectives leave out the ranks, which must be stated."""
 
     file: str
-    format: Literal["torch-collectives"]
-    stated: StatedOfCollectives
+    format: CollectivesFormat
+    stated: StatedOfCollectives = StatedOfCollectives()
+
+    def __post_init__(self) -> None:
+        if self.format == "torch-collectives" and self.stated.num_ranks is None:
+            raise ValueError("stated.num_ranks must be stated: lines of torch-collectives leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,309 @@
+"""The summary of DeepSpeed's communication logger: a row for each operation and message size, means of many calls.
+
+Bandwidths are in bits; a size is that of one rank's input; AllReduce (and Broadcast until 2024) counts its bytes twice
+in the algorithm bandwidth (deepspeed/utils/comms_logging.py, calc_bw_log). Versions until 2025 take each mean of a
+list that was sorted on its own, so that the numbers of a row need not be of the same calls.
+"""
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from falloff.ingest.logtext import clean, read_lines
+from falloff.ingest.nccl_tests_log import Printed
+from falloff.ingest.nccl_tests_table import printed
+from falloff.records import CollectiveRecord
+from falloff.units import GIGA, KIB, MEGA, MICRO, MILLI
+
+SOURCE = "DeepSpeed comms summary"
+_HEADER = re.compile(r"Comm\. Op\s+Message Size\s+Count\b")
+_NAME = re.compile(r"Comm\. Op|Message Size|Count|[A-Za-z_]+(?: [A-Za-z]+)* ?\([A-Za-z/]+\)")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?) ?([KMGTP]?)B\s+(?=[\d.])")
+_OPERATION = re.compile(r"\s*([a-z_]+)(?: \| \[Caller Func: (\w+)\])?\s*$")
+_UNITS = {
+    "ms": MILLI,
+    "us": MICRO,
+    "s": 1.0,
+    "Gbps": GIGA / 8,
+    "Mbps": MEGA / 8,
+    "GB/s": GIGA,
+    "GBps": GIGA,
+}
+_POWERS = "KMGTP"
+# Beyond the rounding of each number, for means that are taken of ratios.
+_SLACK = 0.002
+_MOST_RANKS = 1 << 17
+
+_COLLECTIVES = {
+    "all_reduce": "all_reduce",
+    "all_reduce_coalesced": "all_reduce",
+    "inference_all_reduce": "all_reduce",
+    "all_gather": "all_gather",
+    "all_gather_base": "all_gather",
+    "all_gather_into_tensor": "all_gather",
+    "all_gather_coalesced": "all_gather",
+    "allgather_fn": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reduce_scatter_base": "reduce_scatter",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "reduce_scatter_fn": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+    "gather": "gather",
+    "scatter": "scatter",
+    "send": "send_recv",
+    "recv": "send_recv",
+    "isend": "send_recv",
+    "irecv": "send_recv",
+}
+_OF_SHARE = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # others: 1 in later versions
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommsRow:
+    """One row. logged_bytes is the size as it is logged, read off '2.0 KB'; fault says what in it cannot be right."""
+
+    operation: str
+    caller: str | None
+    logged_bytes: Printed
+    count: int
+    latency_s: Printed | None
+    algbw_bytes_s: Printed | None
+    busbw_bytes_s: Printed | None
+    fault: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommsSummary:
+    """The rows of a file, the ranks that they tell (None where they do not), and how many lines were cut."""
+
+    rows: tuple[CommsRow, ...]
+    num_ranks: int | None
+    num_cut_lines: int
+
+
+def is_deepspeed_comms(text: str) -> bool:
+    """Return whether a text has the header of such a summary."""
+    return _HEADER.search(clean(text)) is not None
+
+
+def read_deepspeed_comms(path: Path, num_ranks: int | None = None) -> CommsSummary:
+    """Return the rows of all summaries of a file, each checked: bus bandwidth is the other times one factor.
+
+    ValueError, one sentence, for a file that cannot be read or holds no such row, and for a unit that is unknown.
+    """
+    rows, num_cut = _rows(path)
+    if not rows:
+        raise ValueError(f"{path}: holds no row of a DeepSpeed summary of communication")
+    ranks = num_ranks or _tell_ranks(rows)
+    return CommsSummary(
+        rows=tuple(replace(row, fault=_fault(row, rows, ranks)) for row in rows),
+        num_ranks=ranks,
+        num_cut_lines=num_cut,
+    )
+
+
+def deepspeed_comms_records(path: Path, num_ranks: int | None = None) -> list[CollectiveRecord]:
+    """Return a record for each row that moves bytes; errors as of read_deepspeed_comms."""
+    found = read_deepspeed_comms(path, num_ranks)
+    return [
+        _record(row, at, path, found)
+        for at, row in enumerate(found.rows)
+        if row.logged_bytes.value > 0 and row.operation in _COLLECTIVES
+    ]
+
+
+def _rows(path: Path) -> tuple[list[CommsRow], int]:
+    names: list[str] = []
+    operation: tuple[str, str | None] | None = None
+    rows: list[CommsRow] = []
+    num_cut = 0
+    for line in read_lines(path):
+        header = _HEADER.search(line.text)
+        if header:
+            names, operation = _NAME.findall(line.text[header.start() :]), None
+            continue
+        size, name = _SIZE.match(line.text), _OPERATION.match(line.text)
+        if names and name:
+            operation = (name[1], name[2])
+        elif names and size and operation and _has_bandwidth(names):
+            row = _row(line.text, size, names, operation, path)
+            num_cut += row is None
+            rows += [row] if row else []
+    return rows, num_cut
+
+
+def _has_bandwidth(names: Sequence[str]) -> bool:
+    """Return whether a table is the summary itself: the one of stragglers has latencies alone."""
+    return any(name.startswith("busbw") for name in names)
+
+
+def _row(
+    text: str, size: re.Match[str], names: Sequence[str], operation: tuple[str, str | None], path: Path
+) -> CommsRow | None:
+    """Return the row of a line by the names of its table, None where it is cut or garbled."""
+    words = text[size.end() :].split()
+    if len(words) != len(names) - 2:
+        return None
+    fields = dict(zip(names[2:], words, strict=True))
+    try:
+        return CommsRow(
+            operation=operation[0],
+            caller=operation[1],
+            logged_bytes=_bytes(size),
+            count=int(fields["Count"]),
+            latency_s=_field(fields, "Avg", path),
+            algbw_bytes_s=_field(fields, "tput", path) or _field(fields, "algbw", path),
+            busbw_bytes_s=_field(fields, "busbw", path),
+        )
+    except (KeyError, OverflowError):
+        return None
+    except ValueError as error:
+        if str(path) in str(error):
+            raise
+        return None
+
+
+def _bytes(match: re.Match[str]) -> Printed:
+    scale = float(KIB ** (_POWERS.index(match[2]) + 1)) if match[2] else 1.0
+    number = printed(match[1], scale)
+    assert number is not None
+    # DeepSpeed rounds to two decimals and prints as few of them as there are: 2.0 KB
+    return Printed(number.value, 0.005 * scale if match[2] else 0.0)
+
+
+def _field(fields: dict[str, str], start: str, path: Path) -> Printed | None:
+    name = next((name for name in fields if name.startswith(start) and "straggler" not in name), None)
+    if name is None:
+        return None
+    unit = name[name.index("(") + 1 : -1]
+    if unit not in _UNITS:
+        raise ValueError(f"{path}: {name} is in {unit!r}; allowed are {', '.join(_UNITS)}")
+    return printed(fields[name], _UNITS[unit])
+
+
+def _ratio(row: CommsRow) -> tuple[float, float] | None:
+    """Return the range of bus over algorithm bandwidth, None where the digits are too few to tell."""
+    algbw, busbw = row.algbw_bytes_s, row.busbw_bytes_s
+    if algbw is None or busbw is None or algbw.low <= 0 or busbw.low <= 0:
+        return None
+    return busbw.low / algbw.high, busbw.high / algbw.low
+
+
+def _tell_ranks(rows: Iterable[CommsRow]) -> int | None:
+    """Return the number of ranks for which (n-1)/n is the ratio of the most rows, None where several are."""
+    ratios = [ratio for row in rows if _COLLECTIVES.get(row.operation) in _OF_SHARE and (ratio := _ratio(row))]
+    ends = sorted(
+        [(_ranks(low * (1 - _SLACK / 10)), 0) for low, _ in ratios]
+        + [(_ranks(high * (1 + _SLACK / 10)), 1) for _, high in ratios]
+    )
+    around, most, best = 0, 0, (math.inf, math.inf)
+    for at, (point, is_end) in enumerate(ends):
+        around += -1 if is_end else 1
+        if around > most:
+            most, best = around, (point, ends[at + 1][0])
+    least, greatest = max(math.ceil(min(best[0], _MOST_RANKS)), 2), math.floor(min(best[1], _MOST_RANKS))
+    return least if least == greatest else None
+
+
+def _ranks(ratio: float) -> float:
+    return 1 / (1 - ratio) if ratio < 1 else math.inf
+
+
+def _fault(row: CommsRow, rows: Sequence[CommsRow], num_ranks: int | None) -> str | None:
+    return _ratio_fault(row, rows, num_ranks) or _latency_fault(row, num_ranks)
+
+
+def _ratio_fault(row: CommsRow, rows: Sequence[CommsRow], num_ranks: int | None) -> str | None:
+    ratio = _ratio(row)
+    if ratio is None or row.operation not in _COLLECTIVES:
+        return None
+    share = [(num_ranks - 1) / num_ranks] if num_ranks else []
+    allowed = share if _COLLECTIVES[row.operation] in _OF_SHARE else [1.0, *share]
+    if allowed and any(_is_within(factor, *ratio) for factor in allowed):
+        return None
+    if not allowed and not _differs_from_others(row, ratio, rows):
+        return None
+    return (
+        f"its bus bandwidth is {_mean(ratio):.3g} of the algorithm bandwidth"
+        + (f", for {num_ranks} ranks it is {allowed[-1]:.3g}" if allowed else ", unlike other rows of the operation")
+        + ": the two are not of the same calls"
+    )
+
+
+def _differs_from_others(row: CommsRow, ratio: tuple[float, float], rows: Sequence[CommsRow]) -> bool:
+    """Return whether most other rows of an operation have another ratio, whatever the ranks are."""
+    others = [other for item in rows if item.operation == row.operation and (other := _ratio(item))]
+    apart = sum(other[1] * (1 + _SLACK) < ratio[0] or ratio[1] * (1 + _SLACK) < other[0] for other in others)
+    return 2 * apart > len(others)
+
+
+def _latency_fault(row: CommsRow, num_ranks: int | None) -> str | None:
+    """Return that a single call's bandwidth is not its size over its latency, which only a single one must hold."""
+    latency, algbw = row.latency_s, row.algbw_bytes_s
+    if row.count != 1 or latency is None or algbw is None or latency.low <= 0 or algbw.low <= 0 or num_ranks is None:
+        return None
+    low, high = algbw.low * latency.low, algbw.high * latency.high
+    size = row.logged_bytes
+    if any(low * (1 - _SLACK) <= size.high * k and size.low * k <= high * (1 + _SLACK) for k in (1, 2, num_ranks)):
+        return None
+    return "its bandwidth is not that of its size and latency"
+
+
+def _is_within(value: float, low: float, high: float) -> bool:
+    return low * (1 - _SLACK) <= value <= high * (1 + _SLACK)
+
+
+def _mean(ends: tuple[float, float]) -> float:
+    return (ends[0] + ends[1]) / 2
+
+
+def _record(row: CommsRow, at: int, path: Path, found: CommsSummary) -> CollectiveRecord:
+    collective = _COLLECTIVES[row.operation]
+    ranks_in_size = (found.num_ranks or 1) if collective == "all_gather" else 1
+    counts_twice = collective in ("all_reduce", "broadcast", "reduce")
+    return CollectiveRecord(
+        record_id=f"{path.name}/{at + 1}/{row.operation}/{int(row.logged_bytes.value)}",
+        provenance="imported",
+        source=SOURCE,
+        source_ref=path.name,
+        outcome="ok",
+        device="cuda",
+        collective=collective,
+        message_bytes=round(row.logged_bytes.value * ranks_in_size),
+        num_ranks=found.num_ranks,
+        times_s=(row.latency_s.value,) if row.latency_s and row.latency_s.value > 0 else None,
+        reported_algbw_bytes_s=_stated(row.algbw_bytes_s) if not counts_twice else None,
+        reported_busbw_bytes_s=_stated(row.busbw_bytes_s),
+        num_cut_lines=found.num_cut_lines,
+        flags=tuple(_flags(row, found)) or None,
+        note="; ".join(_notes(row, collective, counts_twice)),
+    )
+
+
+def _stated(number: Printed | None) -> float | None:
+    return (number.value or None) if number else None
+
+
+def _flags(row: CommsRow, found: CommsSummary) -> Iterator[str]:
+    if row.fault:
+        yield row.fault
+    if found.num_ranks is None:
+        yield "its bandwidths do not tell the number of ranks; state num_ranks"
+        if _COLLECTIVES[row.operation] == "all_gather":
+            yield "its size is one rank's input, nccl-tests' size times the ranks"
+
+
+def _notes(row: CommsRow, collective: str, counts_twice: bool) -> Iterator[str]:
+    yield f"the time is a mean of {row.count} calls without the 10 % slowest and fastest, waiting included"
+    if row.caller:
+        yield f"called by {row.caller}"
+    if counts_twice and row.algbw_bytes_s:
+        yield "its tput may count the bytes twice and is left out"
+    if collective == "all_gather":
+        yield "the size is the logged input of a rank times the ranks"
+    yield "the size is rounded to what is printed"
