@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from falloff.ingest.megatron import MEGATRON, is_megatron_log
+from falloff.ingest.megatron_progress import MEGATRON_PROGRESS, is_progress_log
+from falloff.ingest.nanotron import NANOTRON, is_nanotron_log
 from falloff.ingest.torchtitan import TORCHTITAN, is_torchtitan_log
 from falloff.ingest.training_log import System, TrainingLog, read_training_log
 
@@ -22,6 +24,8 @@ class Framework:
 _ALL = (
     Framework(title="TorchTitan log", is_log=is_torchtitan_log, system=TORCHTITAN),
     Framework(title="Megatron log", is_log=is_megatron_log, system=MEGATRON),
+    Framework(title="Megatron progress.txt", is_log=is_progress_log, system=MEGATRON_PROGRESS),
+    Framework(title="Nanotron log", is_log=is_nanotron_log, system=NANOTRON),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.system.name: framework for framework in _ALL}
 

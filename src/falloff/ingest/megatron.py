@@ -79,7 +79,7 @@ def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     if len(found) != 1 or fields is None or not is_whole or not fields.keys() & {_SKIPPED, _NANS}:
         return None
     try:
-        return _step(int(found[0][0]), int(found[0][1]), fields, line.text), _STEADY_NAMES & fields.keys()
+        return _step(int(found[0][0]), int(found[0][1]), fields, line.text), _STEADY_NAMES.intersection(fields)
     except ValueError:
         return None
 
