@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,8 @@ from falloff.analysis.data_quality import beyond_peak, data_quality, measures_th
 from falloff.analysis.efficiency import configured_tokens_per_step, mfu, peak_flops
 from falloff.analysis.explanation import explain_reported
 from falloff.ingest.frameworks import read_framework_log
+from falloff.ingest.nanochat import NANOCHAT
+from falloff.ingest.training_log import read_training_log
 from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
 from falloff.spec.network import attention_flops, model_flops_per_token, read_network
 from falloff.units import GIB, MILLI, TERA
@@ -37,10 +38,6 @@ LLAMA_8B = read_network("llama3-8b", CONFIG / "models")
 LLAMA_405B = {"params": 405853388800, "embedding_params": 128256 * 16384, "layers": 126, "hidden": 16384, "seq": 8192}
 # a log's dtypes by our names
 DTYPES = {"bf16": "bfloat16", "fp8": "float8"}
-# what Megatron-LM prints, of both versions of its line
-MEGATRON = re.compile(r"throughput per GPU \(TFLOP/s/GPU\): (?P<tflops>[\d.]+)")
-MEGATRON_STEP = re.compile(r"elapsed time per iteration \(ms\): (?P<ms>[\d.]+).*global batch size: +(?P<samples>\d+)")
-NANOCHAT = re.compile(r"mfu: (?P<mfu>[\d.]+)")
 
 
 def loaded(case: str) -> Any:
@@ -84,7 +81,9 @@ def u010() -> dict[str, Any]:
 
 
 def u011() -> dict[str, Any]:
-    shares = [float(share) / 100 for share in NANOCHAT.findall((INPUTS / "U011.log").read_text())]
+    (log,) = read_training_log(INPUTS / "U011.log", NANOCHAT)
+    shares = [step.peak_flops_share for step in log.steps]
+    assert shares[0] is not None
     peak = KNOWN["a100-80gb-sxm"].peak_flops["bfloat16"]
     return {
         "peak": peak,
@@ -138,15 +137,14 @@ def u017() -> dict[str, Any]:
 def u019() -> dict[str, Any]:
     row = llama_8b(seq=8192)
     full, causal = (flops_per_token_in(row, CONVENTIONS[f"megatron-core {when} 0.12"]) for when in ("before", "from"))
-    lines = (INPUTS / "U019.log").read_text().splitlines()
-    older, newer = (float(MEGATRON.findall(line)[0]) for line in lines)
-    ((milliseconds, samples),) = MEGATRON_STEP.findall(lines[0])
-    tokens_per_s = int(samples) * 8192 / (float(milliseconds) * MILLI)
-    gpus = implied_gpus(flops_per_token=full, tokens_per_s=tokens_per_s, flops_per_gpu_s=older * TERA)
+    older, newer = (log.steps[0] for log in read_framework_log(INPUTS / "U019.log", "megatron-lm"))
+    assert all((older.flops_per_gpu_s, newer.flops_per_gpu_s, older.step_s, older.global_batch))
+    tokens_per_s = older.global_batch * row["seq"] / older.step_s
+    gpus = implied_gpus(flops_per_token=full, tokens_per_s=tokens_per_s, flops_per_gpu_s=older.flops_per_gpu_s)
     return {
         "flops_per_token_full": full,
         "flops_per_token_causal": causal,
-        "printed_ratio": newer / older,
+        "printed_ratio": newer.flops_per_gpu_s / older.flops_per_gpu_s,
         "n_gpus": round(gpus),
     }
 
@@ -359,6 +357,17 @@ def test_two_logs_of_one_speed_have_one_model_rate_with_and_without_recomputatio
     assert model_flops_of(160.0, recompute_counted=True) == pytest.approx(
         model_flops_of(120.0, recompute_counted=False)
     )
+
+
+def test_two_lines_of_one_time_and_batch_have_one_rate_whatever_they_print() -> None:
+    older, newer = (log.steps[0] for log in read_framework_log(INPUTS / "U019.log", "megatron-lm"))
+    assert older.flops_per_gpu_s != newer.flops_per_gpu_s
+    assert (older.step_s, older.global_batch) == (newer.step_s, newer.global_batch)
+    row = {**llama_8b(8192), "hardware": "h100-sxm", "param_dtype": "bfloat16", "num_gpus": 64}
+    row |= {"tokens_per_step": 128 * 8192, "reported_step_s": older.step_s}
+    found = explain_reported({**row, "reported_tflops_per_gpu": 168.7}, KNOWN)
+    assert found is not None
+    assert found.sentence.endswith("times ours of 189.8: attention is halved for causality")
 
 
 def test_nanotrons_hardware_figure_is_no_hfu() -> None:
