@@ -13,12 +13,12 @@ from falloff.units import TERA
 _RATE_TOLERANCE = 0.10
 
 _TOO_HIGH = (
-    "over another GPU's peak (a fallback for a name that its program does not know), a sparse peak over a dense one, "
-    "attention counted over the full square, recomputation counted, or tokens counted twice"
+    "over another GPU's peak (a fallback for a name that its program does not know) or a wider dtype's, attention "
+    "counted over the full square, recomputation counted, or tokens counted twice"
 )
 _TOO_FAST = (
-    "a rate of all GPUs taken for one's, tokens counted twice, seconds read before the work was done, or another "
-    "network, GPU or dtype than the record states"
+    "a rate of all GPUs taken for one's, tokens counted twice, seconds read before the work was done, causal attention "
+    "counted over the full square, or another network, GPU or dtype than the record states"
 )
 
 
