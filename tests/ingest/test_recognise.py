@@ -44,10 +44,8 @@ def test_a_folder_with_a_source_is_read_whole() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("power.csv", "holds power samples"),
-        ("compile_bs2.rank0.trace.json.gz", "is a Kineto trace"),
-        ("source.yaml", "no log that falloff knows"),
-        ("SOURCE.md", "no log that falloff knows"),
+        ("source.yaml", "is of no kind that falloff reads"),
+        ("SOURCE.md", "is of no kind that falloff reads"),
         ("gone.log", "cannot be read"),
         ("..", "a directory without source.yaml"),
     ],
@@ -57,9 +55,18 @@ def test_what_holds_no_runs_is_a_sentence_that_says_what_it_is(name: str, words:
         read_any(FOLDER / name)
 
 
+def test_power_samples_and_traces_are_read_by_themselves() -> None:
+    power, trace = read_any(FOLDER / "power.csv"), read_any(FOLDER / "compile_bs2.rank0.trace.json.gz")
+    assert (power.kind, trace.kind) == ("power", "trace")
+    assert power.power is not None
+    assert len(power.power.devices) == 2
+    assert trace.exposure is not None
+    assert trace.exposure.num_steps == 1
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "is empty"), (b"\x1f\x8b garbage", "cannot be unpacked"), (b"\x00\xff\x00", "no log that falloff knows")],
+    [(b"", "is empty"), (b"\x1f\x8b garbage", "cannot be unpacked"), (b"\x00\xff\x00", "is of no kind that falloff reads")],
 )
 def test_an_empty_or_garbled_file_is_a_sentence(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "x"

@@ -1,78 +1,153 @@
 """Any file or folder that falloff reads, told by its content: names and endings are labels."""
 
 import json
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from falloff import rawlog
 from falloff.ingest import published
+from falloff.ingest.deepspeed_comms import deepspeed_comms_records, is_deepspeed_comms
+from falloff.ingest.exposure import Exposure, measure_exposure
 from falloff.ingest.external import collective_records, framework_records, logged_steps, read_folder
 from falloff.ingest.frameworks import FRAMEWORKS, framework_of
 from falloff.ingest.logtext import HEAD_CHARS, clean, read_head
 from falloff.ingest.native import read_native_log
+from falloff.ingest.nccl_debug import NcclDebug, is_nccl_debug_log, read_nccl_debug
+from falloff.ingest.nccl_profiler import PLUGIN_CATEGORIES, NcclProfile, read_nccl_profile
+from falloff.ingest.nccl_tests import is_nccl_tests_log, nccl_tests_records
+from falloff.ingest.power_files import power_format
+from falloff.ingest.power_summary import PowerSummary, summarise_power
 from falloff.ingest.torch_collectives import is_collectives_file
+from falloff.ingest.trace import Trace, read_trace
 from falloff.ingest.training_log import LoggedStep
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.hardware import Hardware, read_all_hardware
 from falloff.spec.source import SOURCE_NAME
 
+AUTO = "auto"
 KNOWN = (
-    "falloff's events.jsonl or its directory, a training log of "
-    f"{', '.join(FRAMEWORKS)}, lines 'COLL <name> <bytes> <microseconds> <bus GB/s>', a folder with {SOURCE_NAME}"
+    f"falloff's events.jsonl or its directory, training logs ({', '.join(FRAMEWORKS)}), nccl-tests, NCCL_DEBUG, "
+    "DeepSpeed's summary of communication, lines 'COLL <name> <bytes> <microseconds> <bus GB/s>', Kineto traces, power "
+    f"samples, a folder with {SOURCE_NAME}"
 )
-_NVIDIA_SMI_LINE = re.compile(r"^\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d+, ", re.MULTILINE)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What one file or folder gave, and of which kind it is. steps: what a run's own log prints, by record id."""
+    """What one file or folder gave, and of which kind it is.
+
+    steps: what a run's own log prints, by record id. A trace, power samples and what NCCL says of itself are no
+    records by themselves: they stand beside those of a run.
+    """
 
     path: Path
     kind: str
     runs: list[RunRecord] = field(default_factory=list)
     collectives: list[CollectiveRecord] = field(default_factory=list)
     steps: Mapping[str, tuple[LoggedStep, ...]] = field(default_factory=dict)
+    trace: Trace | None = None
+    exposure: Exposure | None = None
+    power: PowerSummary | None = None
+    nccl_debug: NcclDebug | None = None
+    nccl_profile: NcclProfile | None = None
 
 
-def read_any(path: Path, hardware: Path = published.HARDWARE, framework: str = "auto") -> Reading:
-    """Return the records of a log or of a folder of them, and which kind it is.
+def read_any(path: Path, hardware: Path = published.HARDWARE, framework: str = AUTO) -> Reading:
+    """Return what a file or a folder of a known kind holds.
 
-    `hardware` is the folder in which GPU names are looked up. `framework` is the framework of a training log where
-    its content does not tell. ValueError, one sentence, for what cannot be read and what it does not know.
+    `hardware` is the folder in which GPU names are looked up. `framework` names the framework of a training log
+    whose content does not tell it. ValueError, one sentence, for what cannot be read and what is of no known kind.
     """
+    if framework != AUTO and framework not in FRAMEWORKS:
+        raise ValueError(f"framework is {framework!r}; allowed: {AUTO}, {', '.join(FRAMEWORKS)}")
     if path.is_dir():
         return _read_directory(path, hardware)
+    if framework != AUTO:
+        return _read_framework_log(path, framework, read_all_hardware(hardware))
     head, is_compressed = read_head(path, HEAD_CHARS)
-    kind = recognise(clean(head), path) if framework == "auto" else framework
-    known = read_all_hardware(hardware)
-    if kind in FRAMEWORKS:
-        return _read_framework_log(path, kind, known)
-    if is_compressed:
-        raise ValueError(f"{path}: is a {kind} log and compressed; unpack it first (gunzip)")
+    kind = kind_of(clean(head), path)
+    if kind == "native" and is_compressed:
+        raise ValueError(f"{path}: is falloff's own log and compressed; unpack it first (gunzip)")
     if kind == "native":
         return _read_native(path, path, hardware)
-    return Reading(path=path, kind=kind, collectives=collective_records(path))
+    return _READERS.get(kind, _read_framework)(path, kind, read_all_hardware(hardware))
 
 
-def recognise(head: str, path: Path) -> str:
-    """Return which log the first part of a file belongs to; ValueError where it is none, saying what it is."""
+def kind_of(head: str, path: Path) -> str:
+    """Return of which kind a file is whose first part, escapes removed, is `head`; ValueError where it is of none."""
     if not head.strip():
-        raise ValueError(f"{path}: is empty; known are {KNOWN}")
-    first = head.splitlines()[0]
-    if _is_event(first):
-        return "native"
-    if first == ",".join(rawlog.POWER_COLUMNS) or _NVIDIA_SMI_LINE.match(head):
-        raise ValueError(f"{path}: holds power samples, which are not a log of runs; give the run's log or its folder")
-    if '"traceEvents"' in head:
-        raise ValueError(f"{path}: is a Kineto trace, which is not a log of runs; give the run's log or its folder")
+        raise ValueError(f"{path}: is empty")
+    for kind, is_kind in _KINDS:
+        if is_kind(head):
+            return kind
     framework = framework_of(head)
     if framework is not None:
         return framework
-    if is_collectives_file(head):
-        return "torch-collectives"
-    raise ValueError(f"{path}: is no log that falloff knows; known are {KNOWN}")
+    for kind, is_kind in _KINDS_AFTER_LOGS:
+        if is_kind(head):
+            return kind
+    raise ValueError(f"{path}: is of no kind that falloff reads")
+
+
+def is_trace(head: str) -> bool:
+    """Return whether a file's first part is that of a Kineto trace."""
+    begins = head.lstrip("\ufeff \t\r\n")[:1]
+    return (
+        begins in ("{", "[") and bool(begins) and ('"traceEvents"' in head or '"ph"' in head) and not _is_plugin(head)
+    )
+
+
+def _is_plugin(head: str) -> bool:
+    return '"ph"' in head and any(f'"cat": "{category}"' in head for category in PLUGIN_CATEGORIES)
+
+
+def _is_native(head: str) -> bool:
+    """Return whether the first line is an event of a raw log, or what is left of one."""
+    line = head.splitlines()[0]
+    try:
+        event = json.loads(line)
+    except (json.JSONDecodeError, RecursionError):
+        return line.startswith('{"event": ')
+    return isinstance(event, dict) and "event" in event
+
+
+# Asked in this order. A training log may hold lines of NCCL's own log, a file of nccl-tests too.
+_KINDS: Sequence[tuple[str, Callable[[str], bool]]] = (
+    ("native", _is_native),
+    ("nccl-profile", _is_plugin),
+    ("trace", is_trace),
+    ("nccl-tests", is_nccl_tests_log),
+)
+_KINDS_AFTER_LOGS: Sequence[tuple[str, Callable[[str], bool]]] = (
+    ("power", lambda head: power_format(head) is not None),
+    ("torch-collectives", is_collectives_file),
+    ("deepspeed-comms", is_deepspeed_comms),
+    ("nccl-debug", is_nccl_debug_log),
+)
+
+
+def _read_trace(path: Path, kind: str, _: Mapping[str, Hardware]) -> Reading:
+    trace = read_trace(path)
+    try:
+        return Reading(path=path, kind=kind, trace=trace, exposure=measure_exposure(trace))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read_framework(path: Path, kind: str, known: Mapping[str, Hardware]) -> Reading:
+    return _read_framework_log(path, kind, known)
+
+
+_READERS: Mapping[str, Callable[[Path, str, Mapping[str, Hardware]], Reading]] = {
+    "trace": _read_trace,
+    "nccl-profile": lambda path, kind, _: Reading(path=path, kind=kind, nccl_profile=read_nccl_profile(path)),
+    "nccl-debug": lambda path, kind, _: Reading(path=path, kind=kind, nccl_debug=read_nccl_debug(path)),
+    "nccl-tests": lambda path, kind, known: Reading(path=path, kind=kind, collectives=nccl_tests_records(path, known)),
+    "deepspeed-comms": lambda path, kind, _: Reading(path=path, kind=kind, collectives=deepspeed_comms_records(path)),
+    "torch-collectives": lambda path, kind, _: Reading(path=path, kind=kind, collectives=collective_records(path)),
+    "power": lambda path, kind, _: Reading(path=path, kind=kind, power=summarise_power(path)),
+}
 
 
 def _read_framework_log(path: Path, framework: str, known: Mapping[str, Hardware]) -> Reading:
@@ -94,13 +169,4 @@ def _read_directory(path: Path, hardware: Path) -> Reading:
         return _read_native(path, path / rawlog.SEALED_NAME, hardware)
     if (path / rawlog.OPEN_NAME).is_file():
         raise ValueError(f"{path}: its run has not ended yet, the log is {rawlog.OPEN_NAME}; it is sealed at the end")
-    raise ValueError(f"{path}: a directory without {SOURCE_NAME} and {rawlog.SEALED_NAME}; known are {KNOWN}")
-
-
-def _is_event(line: str) -> bool:
-    """Return whether the line is an event of a raw log, or what is left of one."""
-    try:
-        event = json.loads(line)
-    except (json.JSONDecodeError, RecursionError):
-        return line.startswith('{"event": ')
-    return isinstance(event, dict) and "event" in event
+    raise ValueError(f"{path}: a directory without {SOURCE_NAME} and {rawlog.SEALED_NAME}")
