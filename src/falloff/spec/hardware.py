@@ -1,7 +1,6 @@
 """Hardware: one GPU type, its peaks and limits, every number with its source; unknown names are errors."""
 
 import functools
-import functools
 import math
 import re
 from collections.abc import Mapping
