@@ -17,16 +17,21 @@ LONGEST_LINE_CHARS = 1 << 20
 MOST_UNPACKED_RATIO = 200
 LEAST_SUSPICIOUS_BYTES = 64 << 20
 
-# CSI sequences (colours, up to 24 bit), OSC sequences (hyperlinks) and single escapes
-_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# CSI sequences (colours, up to 24 bit), OSC and other strings (hyperlinks, titles), single escapes, and controls that
+# are no blank: bells, backspaces, the zeros that a crashed file system leaves, and a byte order mark
+_ESCAPES = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\r\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x08\x0e-\x1f\x7f\ufeff]"
+)
 _ENDS = re.compile(r"[\r\n]+")
-# What launchers put before a line: torchrun --tee, PyTorch Lightning, mpirun --tag-output and --timestamp-output,
-# srun --label, kubectl logs --prefix. The rank is the number, where it is one.
+# What launchers put before a line: torchrun --tee, PyTorch Lightning, torchx (a role with its rank, and the local one),
+# mpirun --tag-output and --timestamp-output, srun --label, kubectl logs --prefix. The rank is the number, where it is
+# one.
 _PREFIXES = (
-    re.compile(r"\[(?:rank|default)(?P<rank>\d+)\]:"),
-    re.compile(r"\[\d+,(?P<rank>\d+)\](?:<std(?:out|err)>)?: ?"),
+    re.compile(r"\[[A-Za-z_]*(?P<rank>\d{1,9})\]:"),
+    re.compile(r"\[[A-Za-z_]+(?P<rank>\d{1,9})\|\d+\]:"),
+    re.compile(r"\[\d+,(?P<rank>\d{1,9})\](?:<std(?:out|err)>)?: ?"),
     re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}<std(?:out|err)>: ?"),
-    re.compile(r"(?P<rank>\d+): (?=\S| )"),
+    re.compile(r"(?P<rank>\d{1,9}): (?=\S| )"),
     re.compile(r"\[pod/[^\]]+\] "),
 )
 
@@ -147,10 +152,10 @@ def _unpacked(stream: BinaryIO, path: Path) -> Iterator[bytes]:
         first = stream.read(CHUNK_BYTES)
 
 
-_SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+_SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
 _NUMBER = re.compile(
     r"(?P<value>[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf(?:inity)?))"
-    r"(?P<suffix>[KMGBT]?)",
+    r"(?P<suffix>[KMGBTP]?)",
     re.IGNORECASE,
 )
 _BLANKS = frozenset({"", "n/a", "[n/a]", "none", "null", "-"})
