@@ -35,6 +35,16 @@ def test_points_without_an_interval_get_none(frame, drawn):
     assert not fig.axes[0].containers
 
 
+def test_a_bar_that_is_borrowed_from_other_cells_is_dotted(frame):
+    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
+    kinds = ["95 % t interval of the log, 3 runs", "95 %, pooled between-run spread of 2 cells, 4 degrees of freedom"]
+    table = frame(series="a", provenance="measured", source="one", interval=[*kinds, None, None])
+    panels.series(axes[0, 0], table, color=style.NAVY)
+    own, borrowed = (bars[2][0].get_linestyles()[0][1] for bars in axes[0, 0].containers)
+    assert own is None
+    assert borrowed is not None
+
+
 def test_a_line_breaks_where_x_grows_too_fast(frame):
     _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=2)
     published = {"provenance": "published", "source": "one", "y_low": None, "y_high": None}

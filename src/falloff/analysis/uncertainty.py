@@ -12,6 +12,7 @@ from dataclasses import dataclass
 LEVEL = 0.95
 FEWEST_RUNS = 3  # a t interval of two runs is 12.7 standard errors to each side: it says nothing
 
+POOLED = "pooled between-run spread"  # stands in what an interval by a pool is called
 # Of a pool. A spread from f degrees of freedom is itself known to 1 / sqrt(2 f), so to a third from 4 on, where the
 # quantile is 2.8. Below, the bar of a cell would be mostly the ignorance of others.
 FEWEST_FREEDOM = 4
@@ -48,7 +49,7 @@ class Pool:
     def words(self) -> str:
         """Return what an interval by this pool is called."""
         cells = "1 cell" if self.num_cells == 1 else f"{self.num_cells} cells"
-        return f"95 %, pooled between-run spread of {cells}, {self.freedom} degrees of freedom"
+        return f"95 %, {POOLED} of {cells}, {self.freedom} degrees of freedom"
 
 
 def run_interval(values: Sequence[float], pool: Pool | None = None) -> Interval:

@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 
+from falloff.analysis.uncertainty import POOLED
 from falloff.report import style
 
 LETTERS = "abcdefghijkl"
@@ -99,12 +100,15 @@ def _broken_at_gaps(points: pd.DataFrame, widest_gap: float) -> pd.DataFrame:
 
 
 def _intervals(ax: Axes, points: pd.DataFrame, color: str, *, width_pt: float) -> None:
+    """Draw the bars of points that have an interval, dotted where it is borrowed from the launches of other cells."""
     known = points.dropna(subset=["y_low", "y_high"])
-    if len(known):
-        ax.errorbar(
-            known["x"],
-            known["y"],
-            yerr=[known["y"] - known["y_low"], known["y_high"] - known["y"]],
+    kinds = known["interval"] if "interval" in known.columns else pd.Series(None, index=known.index)
+    borrowed = kinds.astype(str).str.contains(POOLED)
+    for is_borrowed, bars in known.groupby(borrowed):
+        _, _, lines = ax.errorbar(
+            bars["x"],
+            bars["y"],
+            yerr=[bars["y"] - bars["y_low"], bars["y_high"] - bars["y"]],
             fmt="none",
             ecolor=color,
             elinewidth=width_pt,
@@ -112,6 +116,8 @@ def _intervals(ax: Axes, points: pd.DataFrame, color: str, *, width_pt: float) -
             capthick=width_pt,
             zorder=2.9,
         )
+        if is_borrowed:
+            lines[0].set_linestyle((0, (1, 1.5)))
 
 
 def launches(ax: Axes, rows: pd.DataFrame, *, color: str, aside: float = 1.07) -> None:
