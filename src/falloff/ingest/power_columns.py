@@ -53,8 +53,12 @@ _NVIDIA_SMI = {
     "power.draw.average": Column(kind="draw", averaging="average"),
     "module.power.draw.instant": Column(kind="draw", averaging="instant", scope="module"),
     "module.power.draw.average": Column(kind="draw", averaging="average", scope="module"),
-    "power.limit": Column(kind="limit"),
+    "gpu.power.draw.instant": Column(kind="draw", averaging="instant"),
+    "gpu.power.draw.average": Column(kind="draw", averaging="average"),
     "enforced.power.limit": Column(kind="limit"),
+    "gpu.power.current_limit": Column(kind="limit"),
+    "power.limit": Column(kind="limit"),
+    "gpu.power.requested_limit": Column(kind="limit"),
     "clocks.sm": Column(kind="clock"),
     "clocks.current.sm": Column(kind="clock"),
 }
@@ -97,6 +101,12 @@ def columns_of(names: Sequence[str]) -> list[Column | None]:
             if name.isdigit():
                 columns[at] = Column(kind="draw", averaging="by generation", device=name)
     return columns
+
+
+def is_nvidia_smi_draw(name: str) -> bool:
+    """Return whether a column's name is one that nvidia-smi gives to a draw."""
+    known = _NVIDIA_SMI.get(_split_unit(name.strip().casefold())[0])
+    return known is not None and known.kind == "draw"
 
 
 def _split_unit(key: str) -> tuple[str, float | None]:

@@ -18,8 +18,8 @@ from falloff.ingest.power_values import Clock, bits, number, read_power_lines
 from falloff.spec.source import PowerFormat
 from falloff.units import MILLI
 
-NO_TIMES = "the format has no time stamps"
 _DCGM_HEADER = re.compile(r"#\s*Entity\b")
+_UNITS_LINE = re.compile(r"(?:^|\s)I[Dd](?:\s|$)")
 _ENTITY = re.compile(r"\b(GPU|GPU-I|GPU-CI|CPU|Switch|CPU Core|ConnectX|VGPU)\s+(\d+)\b")
 # dcgm_fields.h: 155 is nvmlDeviceGetPowerUsage, 157 the instantaneous reading, 1130 of a Grace CPU
 _DCGM_DRAWS: dict[str, Averaging] = {"POWINST": "instant", "POWER": "by generation", "CPUPU": "not stated"}
@@ -39,16 +39,13 @@ def read_dmon(
     Where the lines have no times, the first sample is taken at `begin_s` and the others `period_s` after one another;
     without these, times are NaN. ValueError, one sentence, where no line is a whole sample.
     """
-    reader = _DcgmReader(zone, begin_s, period_s) if power_format == "dcgmi-dmon" else _Reader(zone, begin_s, period_s)
-    reader.out.within = within
+    reader = (_DcgmReader if power_format == "dcgmi-dmon" else _Reader)(zone)
+    reader.out.within, reader.out.begin_s, reader.out.period_s = within, begin_s, period_s
     for line, is_ended in read_power_lines(path):
         reader.read(line, is_ended)
     if reader.names is None:
         raise ValueError(f"{path}: has no header line that names columns, such as {reader.example!r}")
     reader.out.notes.extend(reader.clock.notes)
-    if reader.is_timeless:
-        told = begin_s is not None and period_s is not None
-        reader.out.notes.append(f"{NO_TIMES}; {'a sample every period was assumed' if told else 'no integral'}")
     return reader.out.log(path, power_format)
 
 
@@ -57,14 +54,13 @@ class _Reader:
 
     example = "# gpu pwr gtemp"
 
-    def __init__(self, zone: tzinfo | None, begin_s: float | None, period_s: float | None) -> None:
+    def __init__(self, zone: tzinfo | None) -> None:
         self.names: list[str] | None = None
-        self.out, self.clock, self.is_timeless = Collector(), Clock(zone), False
-        self._begin_s, self._period_s = begin_s, period_s
+        self.out, self.clock = Collector(), Clock(zone)
 
     def read(self, line: str, is_ended: bool) -> None:
-        if line.lstrip().startswith("#"):
-            names = line.lstrip("# ").replace(",", " ").casefold().split()
+        if "#" in line:
+            names = line[line.index("#") :].lstrip("# ").replace(",", " ").casefold().split()
             # the second header line has the units, with Idx below gpu
             if "gpu" in names:
                 self.names = names
@@ -97,10 +93,7 @@ class _Reader:
         # -o T alone prints the hour without the day, which is no time
         if stamp and not re.fullmatch(r"\d\d:\d\d:\d\d", stamp):
             return self.clock.seconds(stamp)
-        self.is_timeless = True
-        if self._begin_s is None or self._period_s is None:
-            return math.nan
-        return self._begin_s + self._period_s * self.out.num_seen(meter.key)
+        return self.out.placed_s(meter)
 
 
 def _violations(value: dict[str, str]) -> float:
@@ -125,7 +118,7 @@ class _DcgmReader(_Reader):
             return
         entity = _ENTITY.search(line)
         # the line of units, and what dcgmi says when it is stopped
-        if entity is None and (line.split()[:1] in (["ID"], ["Id"]) or not any(c.isdigit() for c in line)):
+        if entity is None and (_UNITS_LINE.search(line) or not any(c.isdigit() for c in line)):
             return
         try:
             if self.names is None or entity is None or not is_ended:
@@ -135,9 +128,7 @@ class _DcgmReader(_Reader):
             self.out.num_cut_lines += 1
 
     def _dcgm_row(self, line: str, entity: re.Match[str], names: list[str]) -> None:
-        fields = line[entity.end() :].split()
-        if len(fields) != len(names):
-            fields = self._slices(line[entity.start() :])
+        fields = self._slices(line[entity.start() :]) or line[entity.end() :].split()
         value = dict(zip(names, fields, strict=True))
         if entity[1] not in ("GPU", "CPU"):
             return  # an instance of MIG has no power of its own
@@ -162,9 +153,13 @@ class _DcgmReader(_Reader):
             number(value.get("EPLMT", value.get("PMLMT", ""))),
         )
 
-    def _slices(self, line: str) -> list[str]:
-        """Return the fields by where the header's names begin: a name of a GPU has blanks, a missing value is one."""
-        if len(line) <= self._starts[-1]:
-            raise ValueError("cut")
+    def _slices(self, line: str) -> list[str] | None:
+        """Return the fields by where the header's names begin: a GPU's name has blanks, a missing value is one.
+
+        None where values do not stand below names, as in releases that align to the right.
+        """
         ends = [*self._starts[1:], len(line)]
-        return [line[start:end].strip() for start, end in zip(self._starts, ends, strict=True)]
+        fields = [line[start:end] for start, end in zip(self._starts, ends, strict=True)]
+        if len(line) <= self._starts[-1] or any(f[:1] == " " and f.strip() for f in fields):
+            return None
+        return [field.strip() for field in fields]

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from falloff.ingest.logtext import HEAD_CHARS, read_head
+from falloff.ingest.power_columns import is_nvidia_smi_draw
 from falloff.ingest.power_dmon import read_dmon
 from falloff.ingest.power_nvidia_smi import STAMP, guess_columns, read_nvidia_smi_report
 from falloff.ingest.power_samples import PowerLog, Scope, Window
@@ -53,9 +54,9 @@ def _format_of_line(line: str) -> PowerFormat | None:
     text = line.lstrip("\ufeff").strip()
     if text == ",".join(POWER_COLUMNS):
         return "falloff-power"
-    if re.match(r"#\s*Entity\b", text):
+    if re.search(r"(?:^|\s)#\s*Entity\b", text):
         return "dcgmi-dmon"
-    if text.startswith("#") and {"gpu", "pwr"} <= set(re.split(r"[#\s,]+", text.casefold())):
+    if "#" in text and {"gpu", "pwr"} <= set(re.split(r"[#\s,]+", text.casefold())):
         return "nvidia-smi-dmon"
     if text.startswith(WINDOWS_HEADER):
         return "zeus-windows"
@@ -69,7 +70,7 @@ def _format_of_line(line: str) -> PowerFormat | None:
 
 
 def _format_of_names(names: Sequence[str]) -> PowerFormat:
-    if any(re.match(r"(?:module\.)?power\.draw", name) for name in names):
+    if any(is_nvidia_smi_draw(name) for name in names):
         return "nvidia-smi"
     if "timestamps" in names:
         return "jpwr"
@@ -111,7 +112,7 @@ def read_power(
     if kind == "zeus-power":
         return read_table(path, kind, zone=zone, averaging="by generation", power_unit=MILLI, within=within)
     if kind == "nvidia-smi":
-        return _read_nvidia_smi(path, columns, timezone, reading, within)
+        return _read_nvidia_smi(path, columns, timezone, reading, within, (begin_s, period_s))
     return read_table(path, kind, zone=zone, reading=reading, scope=scope, within=within)
 
 
@@ -129,15 +130,25 @@ def _told(path: Path) -> PowerFormat:
 
 
 def _read_nvidia_smi(
-    path: Path, columns: Sequence[str], timezone: str | None, reading: PowerReading | None, within: Window | None
+    path: Path,
+    columns: Sequence[str],
+    timezone: str | None,
+    reading: PowerReading | None,
+    within: Window | None,
+    placed: tuple[float | None, float | None],
 ) -> PowerLog:
+    begin_s, period_s = placed
     zone = find_timezone(timezone) if timezone is not None else None
     if columns:
         _check_columns(path, columns, reading)
-        return read_table(path, "nvidia-smi", columns, zone=zone, reading=reading, within=within)
+        return read_table(
+            path, "nvidia-smi", columns, zone=zone, reading=reading, within=within, begin_s=begin_s, period_s=period_s
+        )
     lines = [line for line, _ in islice(read_power_lines(path), _GUESS_LINES)]
     if any(plan_of(split_fields(line)) for line in lines):
-        return read_table(path, "nvidia-smi", zone=zone, reading=reading, within=within)
+        return read_table(
+            path, "nvidia-smi", zone=zone, reading=reading, within=within, begin_s=begin_s, period_s=period_s
+        )
     guessed = guess_columns([line for line in lines if STAMP.search(line)])
     if guessed is None:
         raise ValueError(f"{path}: has no header and its columns cannot be told by their values; state the columns")
@@ -153,7 +164,7 @@ def _read_nvidia_smi(
 
 def _check_columns(path: Path, columns: Sequence[str], reading: PowerReading | None) -> None:
     draw = f"power.draw.{reading}" if reading else None
-    for needed in ("timestamp", draw):
+    for needed in (draw,):
         if needed is not None and needed not in columns and f"module.{needed}" not in columns:
             raise ValueError(f"{path}: its columns lack {needed!r}; stated: {', '.join(columns)}")
     if plan_of(columns) is None:

@@ -1,5 +1,6 @@
 """Samples of power in one form, whatever wrote them: arrays by device, in the order of time, NaN where blank."""
 
+import math
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ Scope = Literal["gpu", "module", "package", "node", "memory", "part"]
 # Over which time a reading averages: 'by generation' is NVML's default reading, which depends on the GPU.
 Averaging = Literal["instant", "average", "by generation", "since the reading before", "not stated"]
 
+NO_TIMES = "its lines have no time stamps"
 COLUMNS = ("time_s", "draw_w", "energy_j", "clock_reasons", "sm_clock_mhz", "processes", "limit_w")
 # 4 million rows of 7 doubles are 224 MB, twice that while they are sorted: 14 hours of 8 GPUs, 10 times a second.
 MOST_ROWS = 4_000_000
@@ -123,16 +125,23 @@ class Collector:
     """Gathers readings in bounded memory: past MOST_ROWS every second sample is left out, and so on."""
 
     within: Window | None = None  # samples outside are left out
+    begin_s: float | None = None  # of the first sample, and the time between samples, where lines have no times
+    period_s: float | None = None
     num_cut_lines: int = 0
     notes: list[str] = field(default_factory=list)
     _series: dict[str, _Series] = field(default_factory=dict)
     _num_kept: int = 0
     _stride: int = 1
     _num_implausible: int = 0
+    _is_timeless: bool = False
 
-    def num_seen(self, key: str) -> int:
-        """Return how many samples of a series there have been."""
-        return self._series[key].num_seen if key in self._series else 0
+    def placed_s(self, meter: Meter) -> float:
+        """Return the time of a meter's next sample where its line has none; NaN where nothing places it."""
+        self._is_timeless = True
+        if self.begin_s is None or self.period_s is None:
+            return math.nan
+        series = self._series.get(meter.key)
+        return self.begin_s + self.period_s * (series.num_seen if series else 0)
 
     def add(
         self,
@@ -176,13 +185,17 @@ class Collector:
         devices = {}
         for key, series in self._series.items():
             rows = np.frombuffer(series.rows, dtype=np.float64).reshape(-1, len(COLUMNS))
-            if np.isfinite(rows[:, 1:3]).any() or np.isfinite(rows[:, 3]).any():
+            # a GPU that does not answer is still there, a module that is none is not
+            if np.isfinite(rows[:, 1:3]).any() or (series.meter.scope == "gpu" and np.isfinite(rows[:, 3]).any()):
                 devices[key] = _samples(rows, series.meter)
         if not devices:
             where = " in the time asked for" if self.within and self._series else ""
             cut = f"; {self.num_cut_lines} lines were cut or garbled" if self.num_cut_lines else ""
             raise ValueError(f"{path}: holds no whole power sample of the format {power_format}{where}{cut}")
         notes = list(self.notes)
+        if self._is_timeless:
+            placed = self.begin_s is not None and self.period_s is not None
+            notes.append(NO_TIMES + ("; a sample every period was assumed" if placed else ""))
         if self._stride > 1:
             notes.append(f"of more than {MOST_ROWS:,} samples each {self._stride}th was kept")
         if self._num_implausible:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from falloff.ingest.power import Power, measure_power, no_power
 from falloff.ingest.power_devices import by_index, by_uuid, each_once, with_name
-from falloff.ingest.power_dmon import NO_TIMES
 from falloff.ingest.power_files import read_power
-from falloff.ingest.power_samples import Window
+from falloff.ingest.power_samples import NO_TIMES, Window
 from falloff.ingest.power_values import NO_ZONE, RELATIVE_TIMES
 from falloff.spec.source import PowerFile
 
@@ -60,7 +59,7 @@ def power_of_run(
         return no_power(f"the samples' {RELATIVE_TIMES}")
     if NO_ZONE in notes:
         return no_power("the time zone of the samples' time stamps is not stated")
-    if any(note.startswith(NO_TIMES) for note in notes) and (item.begin_s is None or item.period_s is None):
+    if NO_TIMES in notes:
         return no_power("the samples have no times; begin_s and period_s would place them")
     series = each_once(logs)
     devices = [by_uuid(series, uuid, item.scope) for uuid in dict.fromkeys(item.uuids)]

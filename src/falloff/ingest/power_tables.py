@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
 
-from falloff.ingest.power_columns import Column, columns_of
+from falloff.ingest.power_columns import Column, columns_of, is_nvidia_smi_draw
 from falloff.ingest.power_counter import with_resolved_units
 from falloff.ingest.power_samples import Averaging, Collector, Meter, PowerLog, Scope, Window
 from falloff.ingest.power_values import Clock, bits, is_active, number, read_power_lines
@@ -49,7 +49,7 @@ class Plan:
 def plan_of(
     names: Sequence[str], reading: PowerReading | None = None, averaging: Averaging | None = None
 ) -> Plan | None:
-    """Return how rows under these names are read, None where they lack power, or all of time and clock reasons.
+    """Return how rows under these names are read, None where they lack power, or time in a table not nvidia-smi's.
 
     reading names which of several readings of power counts; averaging is that of the whole format.
     """
@@ -62,7 +62,7 @@ def plan_of(
         (c.device, c.scope): None for c in columns if c and c.kind in ("draw", "energy") and c.scope != "memory"
     }
     groups = [_group(columns, device, scope, reading) for device, scope in keys]
-    if "time" not in at or not groups:
+    if not groups or not ("time" in at or any(is_nvidia_smi_draw(name) for name in names)):
         return None
     return Plan(
         columns=columns,
@@ -99,15 +99,17 @@ def read_table(
     power_unit: float | None = None,
     scope: Scope = "gpu",
     within: Window | None = None,
+    begin_s: float | None = None,
+    period_s: float | None = None,
 ) -> PowerLog:
     """Return the samples of a table; `names` are its columns where it has no header.
 
     power_unit is that of power where names do not say it (Zeus's log counts milliwatts), scope that of a file whose
-    log says that it is not a GPU's. Lines that are cut or garbled are counted and left out. ValueError, one
-    sentence, where no line is a whole sample.
+    log says that it is not a GPU's. begin_s and period_s place the samples of lines without times. Lines that are cut
+    or garbled are counted and left out. ValueError, one sentence, where no line is a whole sample.
     """
     reader = _TableReader(zone=zone, reading=reading, averaging=averaging, power_unit=power_unit, scope=scope)
-    reader.out.within = within
+    reader.out.within, reader.out.begin_s, reader.out.period_s = within, begin_s, period_s
     if names is not None:
         reader.plan = plan_of(names, reading, averaging)
     for line, is_ended in read_power_lines(path):
@@ -159,7 +161,7 @@ class _TableReader:
 
     def _row(self, fields: list[str], plan: Plan) -> None:
         at, units = plan.at, plan.units
-        time_s = self.clock.seconds(fields[at["time"]], units[at["time"]])
+        time_s = self.clock.seconds(fields[at["time"]], units[at["time"]]) if "time" in at else None
         row_device = self._device(fields, at)
         reasons = _reasons(fields, plan)
         shared = [_value(fields, at.get(kind), units) for kind in ("clock", "processes", "limit")]
@@ -171,7 +173,8 @@ class _TableReader:
             meter = self._meter(plan, group, row_device if group.device is None else group.device, fields)
             if group.energy is not None and units[group.energy] is None and not _names_unit(fields[group.energy]):
                 self.without_unit.add(meter.key)
-            self.out.add(meter, time_s, draw_w, energy_j, reasons, *shared)
+            when_s = self.out.placed_s(meter) if time_s is None else time_s
+            self.out.add(meter, when_s, draw_w, energy_j, reasons, *shared)
 
     @staticmethod
     def _device(fields: list[str], at: dict[str, int]) -> str:
