@@ -1,7 +1,7 @@
 """From blocks of events to columns of what ran on the device: the quick way where it is certain, else by parsing."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from falloff.ingest.comm_details import Details, detail_of
-from falloff.ingest.event_index import EventIndex, Mask, Places, equals, parse_numbers
+from falloff.ingest.event_index import EventIndex, Mask, Places, Values, equals, parse_numbers
 from falloff.ingest.kernel_names import KINDS, KernelClass, Naming, classify
 from falloff.ingest.trace_file import ParsedEvents, load
 
@@ -77,54 +77,62 @@ class Columns:
         if isinstance(block, EventIndex):
             self._add_index(block)
         else:
-            self._see_first(block.events[0])
+            self._see_first(str(block.events[0].get("cat")).encode("utf-8", "replace"))
             self._add_parsed(block.events)
 
-    def _see_first(self, event: Mapping[str, Any]) -> None:
+    def _see_first(self, category: bytes) -> None:
         if self.first_category is None:
-            self.first_category = str(event.get("cat"))
+            self.first_category = category.decode("utf-8", errors="replace")
 
     def _add_index(self, index: EventIndex) -> None:
-        self.num_phases += int((index.values["ph"].begin >= 0).sum())
-        self._see_first(load(index.data[index.starts[0] : index.ends[0]]))
-        category = equals(index, "cat", _WANTED)
-        category[(equals(index, "ph", (b"X",)) == 0) & ~index.uncertain] = 0
+        categories = index.find("cat")
+        self._see_first(index.data[categories.begin[0] : max(int(categories.end[0]), 0)])
+        category = equals(index, categories, _WANTED)
+        if not self.num_phases:
+            self.num_phases = int((index.find("ph").begin >= 0).sum())
+        wanted = category > 0
+        category[equals(index, index.find("ph", wanted), (b"X",)) == 0] = 0
+        columns, uncertain = self._quick_columns(index, category)
+        launches = self._add_launches(index, category)
+        names = index.find("name", category >= _FIRST_NOTE)
+        notes = [i for i in np.flatnonzero(category >= _FIRST_NOTE).tolist() if _is_step(index, names, i)]
         parse = index.uncertain.copy()
-        quick = np.flatnonzero((category > 0) & (category < _FIRST_LAUNCH) & ~parse)
-        parse[self._add_quick(index, quick, category[quick] < _FIRST_MEMORY)] = True
-        launches = np.flatnonzero((category >= _FIRST_LAUNCH) & (category < _FIRST_NOTE) & ~parse)
-        parse[self._add_launches(index, launches)] = True
-        notes = np.flatnonzero((category >= _FIRST_NOTE) & ~parse)
-        parse[[i for i in notes.tolist() if _is_step(index, i)]] = True
+        parse[uncertain] = parse[launches] = parse[notes] = True
         which = np.flatnonzero(parse).tolist()
-        self._add_parsed([load(index.data[index.starts[i] : index.ends[i]]) for i in which], are_counted=True)
+        rows = self._parsed_rows([(i, load(index.data[index.starts[i] : index.ends[i]])) for i in which])
+        if rows:
+            columns = [np.concatenate(pair) for pair in zip(columns, _as_columns(rows), strict=True)]
+            columns = [column[np.argsort(columns[0], kind="stable")] for column in columns]
+        self._append(columns)
 
-    def _add_quick(self, index: EventIndex, which: Places, is_kernel: Mask) -> Places:
-        """Take those of the device events whose fields are certain; return the others."""
-        values, letters = index.values, index.letters
-        start, has_start = parse_numbers(letters, values["ts"].begin[which], 3)
-        duration, has_duration = parse_numbers(letters, values["dur"].begin[which], 3)
-        device, has_device = _whole(index, "pid", which)
-        stream, has_stream = _whole(index, "stream", which)
-        correlation, has_correlation = _whole(index, "correlation", which)
-        certain = has_start & has_duration & has_device & has_stream & has_correlation
-        certain &= values["name"].end[which] >= 0
+    def _quick_columns(self, index: EventIndex, category: Any) -> tuple[list[Integers], Places]:
+        """Return columns of those device events whose fields are certain, and which the others are."""
+        on_device = (category > 0) & (category < _FIRST_LAUNCH)
+        found = {key: index.find(key, on_device) for key in ("ts", "dur", "name", "pid", "stream", "correlation")}
+        which = np.flatnonzero(on_device & ~index.uncertain)
+        start, has_start = parse_numbers(index.letters, found["ts"].begin[which], 3)
+        duration, has_duration = parse_numbers(index.letters, found["dur"].begin[which], 3)
+        ids = [_whole(index, found[key], which) for key in ("stream", "correlation", "pid")]
+        certain = has_start & has_duration & (found["name"].end[which] >= 0)
+        for _, is_known in ids:
+            certain &= is_known
         rejected = certain & ((duration > LONGEST_NS) | (start > _LARGEST_NS))
         self.num_rejected += int(rejected.sum())
         kept = np.flatnonzero(certain & ~rejected)
-        numbers = self._number_names(index, which[kept], is_kernel[kept])
-        columns = (start[kept], start[kept] + duration[kept], numbers, stream[kept], correlation[kept], device[kept])
-        self._append(*columns, self._number_details(index, which[kept], numbers))
-        return which[~certain]
+        events = which[kept]
+        numbers = self._number_names(index, found["name"], events, category[events] < _FIRST_MEMORY)
+        times = events, start[kept], start[kept] + duration[kept]
+        details = self._number_details(index, events, numbers)
+        return [*times, numbers, *(number[kept] for number, _ in ids), details], which[~certain]
 
-    def _append(self, *columns: Integers) -> None:
-        for (key, kind), column in zip(_EVENT_COLUMNS.items(), columns, strict=True):
+    def _append(self, columns: Sequence[Integers]) -> None:
+        for (key, kind), column in zip(_EVENT_COLUMNS.items(), columns[1:], strict=True):
             self._events[key].append(column.astype(kind, copy=False))
 
-    def _number_names(self, index: EventIndex, which: Places, is_kernel: Mask) -> Integers:
-        values, data, known = index.values["name"], index.data, self._names
+    def _number_names(self, index: EventIndex, values: Values, which: Places, is_kernel: Mask) -> Integers:
+        data, known = index.data, self._names
         bounds = zip(values.begin[which].tolist(), values.end[which].tolist(), is_kernel.tolist(), strict=True)
-        numbers = []
+        numbers: list[int] = []
         for begin, end, kernel in bounds:
             name = data[begin:end]
             number = known.get((kernel, name))
@@ -150,33 +158,41 @@ class Columns:
             details[i] = self.details.add_text(index.data[index.starts[event] : index.ends[event]])
         return details
 
-    def _add_launches(self, index: EventIndex, which: Places) -> Places:
-        correlation, has_correlation = _whole(index, "correlation", which)
-        start, has_start = parse_numbers(index.letters, index.values["ts"].begin[which], 3)
+    def _add_launches(self, index: EventIndex, category: Any) -> Places:
+        """Take the host's calls whose fields are certain; return the others."""
+        launches = (category >= _FIRST_LAUNCH) & (category < _FIRST_NOTE)
+        begins, calls = index.find("ts", launches), index.find("correlation", launches)
+        which = np.flatnonzero(launches & ~index.uncertain)
+        correlation, has_correlation = _whole(index, calls, which)
+        start, has_start = parse_numbers(index.letters, begins.begin[which], 3)
         certain = has_correlation & has_start
         kept = certain & (correlation > 0)
         self._launches.append((correlation[kept], start[kept]))
         return which[~certain]
 
-    def _add_parsed(self, events: list[dict[str, Any]], *, are_counted: bool = False) -> None:
+    def _add_parsed(self, events: Sequence[dict[str, Any]]) -> None:
+        self.num_phases += sum("ph" in event for event in events)
+        rows = self._parsed_rows(list(enumerate(events)))
+        if rows:
+            self._append(_as_columns(rows))
+
+    def _parsed_rows(self, events: Sequence[tuple[int, dict[str, Any]]]) -> list[tuple[int, ...]]:
+        """Return the rows of device events, each begun by its place in the block; take launches and steps."""
         rows = []
-        for event in events:
-            self.num_phases += "ph" in event and not are_counted
-            category = str(event.get("cat")).encode()
+        for place, event in events:
+            category = str(event.get("cat")).encode("utf-8", "replace")
             if event.get("ph") != "X" or category not in _WANTED:
                 continue
-            kind = _WANTED.index(category) + 1
-            span = span_ns(event)
-            if kind < _FIRST_LAUNCH and span is None:
-                self.num_rejected += 1
-            elif span is not None and kind < _FIRST_LAUNCH:
-                rows.append(self._row(event, kind < _FIRST_MEMORY, *span))
-            elif kind >= _FIRST_NOTE:
+            kind, span = _WANTED.index(category) + 1, span_ns(event)
+            if kind >= _FIRST_NOTE:
                 self._add_step(event, span, category == _DEVICE_NOTE)
-            else:
+            elif kind >= _FIRST_LAUNCH:
                 self._add_launch(event)
-        if rows:
-            self._append(*(np.array(column, np.int64) for column in zip(*rows, strict=True)))
+            elif span is None:
+                self.num_rejected += 1
+            else:
+                rows.append((place, *self._row(event, kind < _FIRST_MEMORY, *span)))
+        return rows
 
     def _row(self, event: Mapping[str, Any], is_kernel: bool, start: int, end: int) -> tuple[int, ...]:
         args = event.get("args")
@@ -210,17 +226,20 @@ _EVENT_COLUMNS: Mapping[str, Any] = {
 }
 
 
-def _whole(index: EventIndex, key: str, which: Places) -> tuple[Integers, Mask]:
-    """Return a key's whole numbers, -1 where it is absent, and which are certain."""
-    begin = index.values[key].begin[which]
+def _as_columns(rows: Sequence[tuple[int, ...]]) -> list[Integers]:
+    return [np.array(column, np.int64) for column in zip(*rows, strict=True)]
+
+
+def _whole(index: EventIndex, values: Values, which: Places) -> tuple[Integers, Mask]:
+    """Return whole numbers, -1 where they are absent, and which are certain."""
+    begin = values.begin[which]
     number, certain = parse_numbers(index.letters, begin, 0)
     absent = begin < 0
     return np.where(absent, NOT_STATED, number), certain | absent
 
 
-def _is_step(index: EventIndex, i: int) -> bool:
-    values = index.values["name"]
-    return index.data.startswith(b"ProfilerStep", int(values.begin[i]))
+def _is_step(index: EventIndex, names: Values, i: int) -> bool:
+    return index.data.startswith(b"ProfilerStep", int(names.begin[i]))
 
 
 def span_ns(event: Mapping[str, Any]) -> tuple[int, int] | None:

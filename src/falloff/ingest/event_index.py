@@ -24,10 +24,11 @@ _STEP[[ord("{"), ord("[")]] = 1
 _STEP[[ord("}"), ord("]")]] = -1
 _SPACE = np.zeros(256, bool)
 _SPACE[list(b" \t\r\n")] = True
-_BEFORE_STRING = _SPACE.copy()
+_BEFORE_STRING = np.zeros(256, bool)
 _BEFORE_STRING[list(b"{[,:")] = True
-_AFTER_STRING = _SPACE.copy()
+_AFTER_STRING = np.zeros(256, bool)
 _AFTER_STRING[list(b":,}]")] = True
+_AFTER_NUMBER = _SPACE | _AFTER_STRING
 _GAP = re.compile(rb"\s*,\s*")
 # a key that spells an ASCII letter as \u0063
 _ESCAPED_KEY = re.compile(rb'\\u00[2-7][0-9a-fA-F](?:[^"\\]|\\.)*"\s*:')
@@ -52,128 +53,165 @@ class Values(NamedTuple):
     end: Places
 
 
+class _Brackets(NamedTuple):
+    """The brackets of a block in order, those within strings (step 0) included."""
+
+    places: Places
+    step: Any  # 1 opens, -1 closes
+    depth: Any  # behind each
+    event_of: Any  # how many events have begun
+
+
+class _Strings(NamedTuple):
+    """The strings of a block in order, and how many brackets stand before each."""
+
+    open: Places
+    close: Places
+    num_brackets: Places
+    key: Places  # those that by length and first letter may be one of our keys
+    code: Any  # which key that is
+
+
 @dataclass(frozen=True, eq=False)
 class EventIndex:
     """The complete events of a block: event i is data[starts[i]:ends[i]].
 
-    `uncertain` marks events that hold a key twice, or more than one object of their own: only a parser can tell.
-    `stop` is where the block ends: behind the last complete event, or behind the list's bracket if is_closed.
+    `uncertain` marks events that hold a key twice, or more than one object of their own: only a parser can tell. It
+    grows as keys are looked for. `stop` is where the block ends: behind the last complete event, or behind the list's
+    bracket if is_closed.
     """
 
     data: bytes
     letters: Bytes
     starts: Places
     ends: Places
-    values: Mapping[str, Values]
     uncertain: Mask
     stop: int
     is_closed: bool
+    slashes: Places
+    brackets: _Brackets
+    strings: _Strings
+
+    def find(self, key: str, wanted: Mask | None = None) -> Values:
+        """Return a key's values in the wanted events, all of them if none are given."""
+        strings, depth = self.strings, KEYS[key]
+        which = strings.key[strings.code == _CODES[key]]
+        before = strings.num_brackets[which] - 1
+        events = self.brackets.event_of[before] - 1
+        right = self.brackets.depth[before] == depth
+        if wanted is not None:
+            right &= wanted[np.maximum(events, 0)]
+        which, events = which[right], events[right]
+        same = np.ones(len(which), bool)
+        for offset, letter in enumerate(key.encode()[1:], start=2):
+            same &= self.letters[strings.open[which] + offset] == letter
+        colon = _skip_space(self.letters, strings.close[which] + 1)
+        same &= self.letters[colon] == ord(":")
+        which, events, colon = which[same], events[same], colon[same]
+        _mark_twice(events, self.uncertain)
+        values = self._by_event(which, _skip_space(self.letters, colon + 1), events)
+        if len(self.slashes) and key in ("ph", "cat"):  # a word spelt with escapes
+            escaped = np.searchsorted(self.slashes, values.begin) < np.searchsorted(self.slashes, values.end)
+            self.uncertain[escaped] = True
+        return values
+
+    def _by_event(self, which: Places, begin: Places, events: Places) -> Values:
+        first, last = np.full(len(self.starts), -1, np.int64), np.full(len(self.starts), -1, np.int64)
+        following = np.minimum(which + 1, len(self.strings.open) - 1)
+        is_string = self.strings.open[following] == begin
+        first[events] = begin + is_string
+        last[events] = np.where(is_string, self.strings.close[following], -1)
+        return Values(first, last)
 
 
 def index_events(data: bytes) -> EventIndex:
     """Return the events of a block that begins between two events of a list; Doubtful where it has to be parsed."""
     letters = np.frombuffer(data, np.uint8)
-    quotes = _unescaped_quotes(data, letters)
+    slashes = np.flatnonzero(letters == _BACKSLASH) if b"\\" in data else np.zeros(0, np.int64)
+    quotes = _unescaped_quotes(data, letters, slashes)
     folded = letters & 0xDF  # { and [ become one letter, } and ] another
     places = np.flatnonzero(quotes | (folded == ord("[")) | (folded == ord("]")))
-    marks = letters[places]
-    is_quote = marks == _QUOTE
-    step = _STEP[marks]
-    step[np.cumsum(is_quote, dtype=np.int32) & 1 == 1] = 0  # within a string
-    depth = np.cumsum(step, dtype=np.int32)
-    closing = np.flatnonzero(depth < 0)[:1]
+    is_quote = quotes[places]
+    brackets = _brackets(letters, places, np.flatnonzero(~is_quote))
+    closing = np.flatnonzero(brackets.depth < 0)[:1]
     is_closed = bool(closing.size)
-    last = int(closing[0]) if is_closed else len(places)
-    ending = np.flatnonzero((depth[:last] == 0) & (step[:last] == -1))
-    opening = (depth[:last] == 1) & (step[:last] == 1)
-    beginning = np.flatnonzero(opening)[: len(ending)]
-    if is_closed:
-        stop = int(places[last]) + 1
-    else:
-        last = int(ending[-1]) + 1 if len(ending) else 0
-        stop = int(places[last - 1]) + 1 if last else 0
-    starts, ends = places[beginning], places[ending] + 1
+    num_brackets = int(closing[0]) if is_closed else len(brackets.depth)
+    depth, step = brackets.depth[:num_brackets], brackets.step[:num_brackets]
+    ending = np.flatnonzero((depth == 0) & (step == -1))
+    beginning = np.flatnonzero((depth == 1) & (step == 1))[: len(ending)]
+    starts, ends = brackets.places[beginning], brackets.places[ending] + 1
+    stop = int(brackets.places[num_brackets]) + 1 if is_closed else int(ends[-1]) if len(ends) else 0
     _check_events(letters, data, starts, ends, stop - is_closed)
-    strings = _Strings(letters, places[:last], is_quote[:last], depth[:last], np.cumsum(opening[:last], dtype=np.int32))
+    last = int(np.searchsorted(places, stop))
+    strings = _strings(letters, places[:last], is_quote[:last])
     uncertain = np.zeros(len(starts), bool)
-    values = _find_values(strings, uncertain)
-    _mark_twice(strings.event_of[(depth[:last] == 2) & (step[:last] == 1)] - 1, uncertain)
-    return EventIndex(data, letters, starts, ends, values, uncertain, stop, is_closed)
+    inner = (depth == 2) & (step == 1) & (letters[brackets.places[:num_brackets]] == ord("{"))
+    inner &= brackets.places[:num_brackets] < stop
+    _mark_twice(brackets.event_of[:num_brackets][inner] - 1, uncertain)
+    return EventIndex(data, letters, starts, ends, uncertain, stop, is_closed, slashes, brackets, strings)
 
 
-class _Strings:
-    """All strings of a block's events, with the event and the depth in which each stands."""
-
-    def __init__(self, letters: Bytes, places: Places, is_quote: Mask, depth: Any, event_of: Any) -> None:
-        self.letters = letters
-        self.event_of = event_of
-        which = np.flatnonzero(is_quote)
-        if len(which) % 2:
-            raise Doubtful
-        self.opening = which[0::2]
-        self.open, self.close = places[self.opening], places[which[1::2]]
-        self.depth = depth
-        before, after = letters[np.maximum(self.open - 1, 0)], letters[np.minimum(self.close + 1, len(letters) - 1)]
-        if not (_BEFORE_STRING[before].all() and _AFTER_STRING[after].all()) and self.open.size:
-            raise Doubtful
-
-    def keys(self) -> tuple[Places, Any]:
-        """Return the strings that may be one of our keys, by length and first letter, and which."""
-        length = np.minimum(self.close - self.open - 1, _LONGEST_KEY)
-        code = _CODE_OF[(length << 8) | self.letters[self.open + 1]]
-        found = np.flatnonzero(code)
-        return found, code[found]
+def _brackets(letters: Bytes, places: Places, which: Places) -> _Brackets:
+    step = _STEP[letters[places[which]]]
+    # before the n-th bracket, the m-th mark of all, stand m - n quotes: an odd number opens a string around it
+    step[(which - np.arange(len(which))) & 1 == 1] = 0
+    depth = np.cumsum(step, dtype=np.int32)
+    return _Brackets(places[which], step, depth, np.cumsum((depth == 1) & (step == 1), dtype=np.int32))
 
 
-def _find_values(strings: _Strings, uncertain: Mask) -> dict[str, Values]:
-    found, codes = strings.keys()
-    values = {}
-    for key, depth in KEYS.items():
-        which = found[codes == _CODES[key]]
-        for offset, letter in enumerate(key.encode()[1:], start=2):
-            which = which[strings.letters[strings.open[which] + offset] == letter]
-        which = which[strings.depth[strings.opening[which]] == depth]
-        which, begin = _behind_colon(strings, which)
-        events = strings.event_of[strings.opening[which]] - 1
-        values[key] = _by_event(strings, which, begin, events, len(uncertain))
-        _mark_twice(events, uncertain)
-    return values
+def _strings(letters: Bytes, places: Places, is_quote: Mask) -> _Strings:
+    which = np.flatnonzero(is_quote)
+    if len(which) % 2:
+        raise Doubtful
+    opening = which[0::2]
+    begin, end = places[opening], places[which[1::2]]
+    if not (_begin_well(letters, begin) and _end_well(letters, end)):
+        raise Doubtful
+    length = np.minimum(end - begin - 1, _LONGEST_KEY)
+    code = _CODE_OF[(length << 8) | letters[begin + 1]] if len(begin) else np.zeros(0, np.uint8)
+    key = np.flatnonzero(code)
+    return _Strings(begin, end, opening - 2 * np.arange(len(opening)), key, code[key])
 
 
-def _behind_colon(strings: _Strings, which: Places) -> tuple[Places, Places]:
-    """Return the strings that are keys, and where their values begin."""
-    colon = _skip_space(strings.letters, strings.close[which] + 1)
-    is_key = strings.letters[colon] == ord(":")
-    return which[is_key], _skip_space(strings.letters, colon[is_key] + 1)
+def _begin_well(letters: Bytes, begin: Places) -> bool:
+    """Return whether before each string stands a bracket, a comma or a colon."""
+    at = begin - 1
+    while at.size:
+        before = letters[np.maximum(at, 0)]
+        blank = _SPACE[before]
+        if not (_BEFORE_STRING[before] | blank).all():
+            return False
+        at = at[blank] - 1
+        at = at[at >= 0]
+    return True
+
+
+def _end_well(letters: Bytes, end: Places) -> bool:
+    """Return whether behind each string stands a bracket, a comma or a colon."""
+    return bool(_AFTER_STRING[letters[_skip_space(letters, end + 1)]].all())
 
 
 def _skip_space(letters: Bytes, at: Places) -> Places:
-    at = np.minimum(at, len(letters) - 1)
-    while (blank := _SPACE[letters[at]]).any() and not (at[blank] == len(letters) - 1).any():
-        at = at + blank
+    """Return the places of the next letters that are no white space."""
+    last = len(letters) - 1
+    at = np.minimum(at, last)
+    blank = np.flatnonzero(_SPACE[letters[at]])
+    while len(blank):
+        at[blank] = np.minimum(at[blank] + 1, last)
+        blank = blank[_SPACE[letters[at[blank]]] & (at[blank] < last)]
     return at
-
-
-def _by_event(strings: _Strings, which: Places, begin: Places, events: Places, num_events: int) -> Values:
-    first, last = np.full(num_events, -1, np.int64), np.full(num_events, -1, np.int64)
-    following = np.minimum(which + 1, len(strings.open) - 1)
-    is_string = strings.open[following] == begin
-    first[events] = np.where(is_string, begin + 1, begin)
-    last[events] = np.where(is_string, strings.close[following], -1)
-    return Values(first, last)
 
 
 def _mark_twice(events: Places, uncertain: Mask) -> None:
     uncertain[events[1:][events[1:] == events[:-1]]] = True
 
 
-def _unescaped_quotes(data: bytes, letters: Bytes) -> Mask:
-    quotes = letters == _QUOTE
-    if b"\\" not in data:
+def _unescaped_quotes(data: bytes, letters: Bytes, slashes: Places) -> Mask:
+    quotes: Mask = letters == _QUOTE
+    if not len(slashes):
         return quotes
     if b"\\u00" in data and _ESCAPED_KEY.search(data):
         raise Doubtful
-    slashes = np.flatnonzero(letters == _BACKSLASH)
     # of a run of backslashes every second one is itself escaped
     begins = np.concatenate(([True], np.diff(slashes) != 1))
     first = np.maximum.accumulate(np.where(begins, np.arange(len(slashes)), 0))
@@ -205,45 +243,46 @@ def _check_events(letters: Bytes, data: bytes, starts: Places, ends: Places, sto
         raise Doubtful
 
 
-def equals(index: EventIndex, key: str, words: Sequence[bytes]) -> Any:
-    """Return for each event which of the words the string of a key is, by its place from 1; 0 for none of them."""
-    begin, end = index.values[key]
-    which = np.zeros(len(begin), np.uint8)
-    length = end - begin
+def equals(index: EventIndex, values: Values, words: Sequence[bytes]) -> Any:
+    """Return for each event which of the words a key's string is, by its place from 1; 0 for none of them."""
+    which = np.zeros(len(values.begin), np.uint8)
+    length = np.where(values.end >= 0, values.end - values.begin, -1)
     for code, word in enumerate(words, start=1):
-        same = np.flatnonzero((length == len(word)) & (end >= 0))
+        same = np.flatnonzero(length == len(word))
         for offset, letter in enumerate(word):
-            same = same[index.letters[begin[same] + offset] == letter]
+            same = same[index.letters[values.begin[same] + offset] == letter]
         which[same] = code
     return which
 
 
-_DIGITS_WIDE = 24
+_LONGEST_NUMBER = 24
 _MOST_DIGITS = 18
 
 
 def parse_numbers(letters: Bytes, begin: Places, decimals: int) -> tuple[Places, Mask]:
     """Return numbers times ten to the `decimals`, and which of them are certain.
 
-    Certain are those without sign and exponent, with no more decimals than that, that fit 18 digits.
+    Certain are those without sign and exponent, with no more decimals than that, that fit 18 digits; or 19, of which
+    the first is below nine.
     """
-    columns = begin[:, None] + np.arange(_DIGITS_WIDE)
-    text = letters[np.minimum(np.maximum(columns, 0), len(letters) - 1)]
-    digits = text - ord("0")
-    is_digit, is_point = digits < 10, text == ord(".")
-    stops = ~(is_digit | is_point)
-    length = stops.argmax(axis=1)
-    inside = np.arange(_DIGITS_WIDE) < length[:, None]
-    is_point &= inside
-    points = is_point.sum(axis=1)
-    fraction = np.where(points > 0, length - 1 - is_point.argmax(axis=1), 0)
-    value = np.zeros(len(begin), np.int64)
-    for column in range(int(length.max(initial=0))):
-        value = np.where(inside[:, column] & is_digit[:, column], value * 10 + digits[:, column], value)
+    value, digits, fraction = (np.zeros(len(begin), np.int64) for _ in range(3))
+    goes_on, has_point = begin >= 0, np.zeros(len(begin), bool)
+    certain, last = goes_on.copy(), len(letters) - 1
+    for offset in range(_LONGEST_NUMBER):
+        letter = letters[np.clip(begin + offset, 0, last)]
+        digit = letter - ord("0")
+        is_digit = (digit < 10) & goes_on
+        is_point = (letter == ord(".")) & goes_on
+        certain &= ~(is_point & has_point) & (is_digit | is_point | ~goes_on | _AFTER_NUMBER[letter])
+        has_point |= is_point
+        value = np.where(is_digit, value * 10 + digit, value)
+        digits += is_digit
+        fraction += is_digit & has_point
+        goes_on = is_digit | is_point
+        if not goes_on.any():
+            break
     shift = decimals - fraction
-    ends_well = _AFTER_STRING[text[np.arange(len(begin)), length]]
-    certain = (begin >= 0) & stops.any(axis=1) & ends_well & (points <= 1) & (shift >= 0)
-    certain &= (length - points > 0) & (length - points + np.maximum(shift, 0) <= _MOST_DIGITS + 1)
-    # nineteen digits fit while the first is below nine
-    certain &= (length - points + np.maximum(shift, 0) <= _MOST_DIGITS) | (text[:, 0] < ord("9"))
-    return np.where(certain, value * 10 ** np.clip(shift, 0, 18), 0), certain
+    width = digits + np.maximum(shift, 0)
+    certain &= ~goes_on & (digits > 0) & (shift >= 0)
+    certain &= (width <= _MOST_DIGITS) | (width == _MOST_DIGITS + 1) & (letters[np.maximum(begin, 0)] < ord("9"))
+    return np.where(certain, value * 10 ** np.clip(shift, 0, _MOST_DIGITS), 0), certain

@@ -4,6 +4,7 @@ The file is read block by block and its device events kept in columns, so that a
 of its kernels' times only.
 """
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,10 +100,14 @@ def read_trace(path: Path, *, naming: Naming = NAMING, device: int | None = None
         try:
             document = TraceFile(file, path)
             for block in document.blocks():
-                columns.add(block)
+                try:
+                    columns.add(block)
+                except (json.JSONDecodeError, RecursionError) as error:
+                    raise document.refusal(error) from error
         except OSError as error:
             raise TraceError("unreadable", f"{path}: cannot be read ({error.strerror})") from error
-    if document.num_events and not columns.num_phases:
+    is_empty = document.is_bare and not document.is_cut and not document.num_events
+    if is_empty or (document.num_events and not columns.num_phases):
         raise TraceError("not_a_trace", f"{path}: is a list of other things than trace events, none has a phase (ph)")
     if columns.first_category in PLUGIN_CATEGORIES:
         raise TraceError("not_a_trace", f"{path}: is the output of NCCL's profiler plugin and no Kineto trace")

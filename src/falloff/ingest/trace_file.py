@@ -135,6 +135,7 @@ class TraceFile:
         self.is_bare = False
         self.num_events = 0
         self._source = _Unpacked(file, path)
+        self._events_before = 0
         self._data = b""
         self._offset = 0  # of the first byte of _data in the file
 
@@ -230,6 +231,15 @@ class TraceFile:
             f"after {self.num_events:,} complete events",
         )
 
+    def refusal(self, error: json.JSONDecodeError | RecursionError) -> TraceError:
+        """Return the error for the block last given, in which an event is not JSON, with the place where it is not."""
+        self.num_events = self._events_before
+        try:
+            self._parse()
+        except TraceError as found:
+            return found
+        return self._invalid(error)
+
     def _events(self) -> Iterator[EventIndex | ParsedEvents]:
         is_last = False
         while True:
@@ -241,6 +251,7 @@ class TraceFile:
                 block, stop, is_closed = self._parse()
                 found = len(block.events)
             if found:
+                self._events_before = self.num_events
                 self.num_events += found
                 yield block
             self._drop(stop)
