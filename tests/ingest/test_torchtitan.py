@@ -267,13 +267,18 @@ def test_a_run_that_failed_before_its_first_step_is_a_record(write: WriteLines) 
     "lines",
     [
         [step_line(10), step_line(20), step_line(10)],
-        [step_line(10), step_line(10)],
+        [step_line(10), step_line(10).replace("12:01", "13:01")],
         [step_line(10, rank=None), step_line(10, rank=None).replace("12:01", "13:01")],
     ],
 )
 def test_two_runs_in_one_file_are_two_runs(write: WriteLines, lines: list[str]) -> None:
     logs = read_framework_log(write(*lines), "torchtitan")
     assert [len(log.steps) for log in logs] == [len(lines) - 1, 1]
+
+
+def test_a_line_that_is_written_twice_is_one_step_of_one_run(write: WriteLines) -> None:
+    log = read_torchtitan_log(write(step_line(10), step_line(10), step_line(20), step_line(20)))
+    assert [step.step for step in log.steps] == [10, 20]
 
 
 @pytest.mark.parametrize("lines", [[""], ["nothing here"], ["step: x  tps: 5"]])

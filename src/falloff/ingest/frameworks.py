@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from falloff.ingest.deepspeed import DEEPSPEED, is_deepspeed_log
 from falloff.ingest.megatron import MEGATRON, is_megatron_log
 from falloff.ingest.megatron_progress import MEGATRON_PROGRESS, is_progress_log
 from falloff.ingest.nanotron import NANOTRON, is_nanotron_log
@@ -26,6 +27,7 @@ _ALL = (
     Framework(title="Megatron log", is_log=is_megatron_log, system=MEGATRON),
     Framework(title="Megatron progress.txt", is_log=is_progress_log, system=MEGATRON_PROGRESS),
     Framework(title="Nanotron log", is_log=is_nanotron_log, system=NANOTRON),
+    Framework(title="DeepSpeed log", is_log=is_deepspeed_log, system=DEEPSPEED),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.system.name: framework for framework in _ALL}
 

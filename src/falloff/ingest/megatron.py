@@ -18,6 +18,7 @@ from falloff.ingest.megatron_rates import (
     FLOPS_OF_DEEPSPEED,
     FLOPS_OF_MEGATRON,
     FLOPS_OF_NEOX,
+    MEMORY,
     settle,
 )
 from falloff.ingest.training_log import LoggedStep, System
@@ -199,7 +200,10 @@ MEGATRON = System(
     parse=_parse_step,
     read_facts=read_facts,
     events=(
-        ("a checkpoint was written", re.compile(r"\bsaving checkpoint at iteration|successfully saved checkpoint")),
+        (
+            "a checkpoint was written",
+            re.compile(r"\bsaving checkpoint at iteration|successfully saved checkpoint|\bsave-checkpoint \.+:"),
+        ),
         ("a validation ran", re.compile(r"validation loss at|\bloss at iteration +\d+ \||Evaluating (?:iter|on) \d")),
         ("a profiler ran", re.compile(r"ActivityProfilerController|Flops profiler started|profiler trace")),
         (
@@ -212,5 +216,6 @@ MEGATRON = System(
     ended=re.compile(r"\[after training is done\]|\[exiting program (?:at iteration|after [\d.]+ minutes)"),
     ranks_repeat=False,
     lost_loss=_lost_loss,
+    remarks=MEMORY,
     settle=settle,
 )

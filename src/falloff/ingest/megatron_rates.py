@@ -1,7 +1,9 @@
 """What Megatron's lines mean together: by which convention its TFLOP/s count, and whether its energy is one."""
 
+import re
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -29,12 +31,16 @@ MAY_COUNT = OF_DEEPSPEED + "whether recomputation is counted (hardware FLOPs) th
 OF_NEOX = "GPT-NeoX: approximate; whether recomputation is counted the log does not tell"
 # It prints one decimal at some hundred TFLOP/s, and the two conventions lie 5 to 30 % apart.
 LARGEST_FORMULA_DIFFERENCE = 0.02
+# '[Rank 0] (after 10 iterations) memory (MB) | allocated: .. | max reserved: 8266.0', in units of 2^20 bytes
+MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax reserved: (\d{1,9}(?:\.\d+)?)(?= |$)")
+MIB = 1 << 20
+MEMORY_KIND = "cuda peak reserved after the first iterations, of the ranks that report it"
 POWER_SOURCE = "Megatron's NVML counter, by the index that CUDA gives: another GPU's where devices are masked"
 NO_ENERGY = "energy is printed as 0.0, as it is where NVML fails or is not there: it is missing, not none"
 
 
-def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[str]) -> Settled:
-    """Return the facts with what the step lines tell, and the steps as they are."""
+def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Sequence[str]) -> Settled:
+    """Return the facts with what the step lines tell, and the steps with the memory that the ranks report."""
     found = dict(facts)
     flops_name = next((step.more[FLOPS_NAME] for step in steps if FLOPS_NAME in step.more), None)
     if flops_name == FLOPS_OF_DEEPSPEED or any(step.tokens_seen is not None for step in steps):
@@ -50,7 +56,10 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[st
         found["flags"] = (*(found.get("flags") or ()), NO_ENERGY)
     if any(step.energy_j is not None or step.draw_w is not None for step in steps):
         found["power_source"] = POWER_SOURCE
-    return found, steps
+    peaks = [float(match[1]) * MIB for text in remarks if (match := MEMORY.search(text))]
+    if not peaks:
+        return found, steps
+    return {**found, "memory_kind": MEMORY_KIND}, [replace(steps[0], memory_bytes=max(peaks)), *steps[1:]]
 
 
 def _num_gpus(facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> int | None:

@@ -55,8 +55,8 @@ def _processes(text: str) -> dict[str, Any]:
         return found
     found["cp"] = found["cp"] or 1
     found["ep"] = found["ep"] or 1
-    # experts are spread over processes of their own
-    found["num_gpus"] = found["dp"] * found["tp"] * found["pp"] * found["cp"] * found["ep"]
+    if found["ep"] == 1:  # whether experts take processes of their own changed over the versions
+        found["num_gpus"] = found["dp"] * found["tp"] * found["pp"] * found["cp"]
     return found
 
 

@@ -8,7 +8,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,13 @@ class LoggedStep:
     event: str | None = None  # what stopped the steps within this window, as the lines before it say
     unusable: str | None = None  # why its rates count for nothing: a running mean, a first line after a restart
     more: Mapping[str, str] = field(default_factory=dict)  # fields that have no place above, as printed
+
+
+_QUANTITIES = tuple(
+    field.name
+    for field in fields(LoggedStep)
+    if field.type in (float | None, int | None) and field.name not in ("loss", "grad_norm", "rank")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,9 +196,15 @@ def _note_cut(run: _Run, text: str, system: System) -> None:
 def _parse(line: Line, system: System) -> tuple[LoggedStep, frozenset[str]] | None:
     try:
         parsed = system.parse(line)
-    except ValueError:  # a field that holds no number
+    except (ValueError, OverflowError):  # a field that holds no number, or none of this world
         return None
-    return parsed if parsed is not None and 0 <= parsed[0].step <= LARGEST_STEP else None
+    return parsed if parsed is not None and _is_possible(parsed[0]) else None
+
+
+def _is_possible(step: LoggedStep) -> bool:
+    """Return whether quantities are none or more; a loss or a gradient may be anything."""
+    quantities = (getattr(step, name) for name in _QUANTITIES)
+    return 0 <= step.step <= LARGEST_STEP and all(value is None or 0 <= value < math.inf for value in quantities)
 
 
 def _note(run: _Run, text: str, system: System) -> None:
@@ -235,6 +248,8 @@ def _is_another_run(
     """Return whether a rank's step cannot follow the one before; without prefixes all ranks may print the same step."""
     if step.step < before.step:
         return True
+    if _is_same_line(before, step):
+        return False  # written twice, by a logger and by tee
     is_told_apart = not system.ranks_repeat or rank is not None
     if is_told_apart and _begins([line for line in between if line.rank == rank], system):
         return True  # a restart that goes on from the step at which the run before it stopped
@@ -244,6 +259,11 @@ def _is_another_run(
         return True
     known = before.time is not None and step.time is not None
     return known and abs((step.time - before.time).total_seconds()) > LARGEST_SKEW_S  # type: ignore[operator]
+
+
+def _is_same_line(before: LoggedStep, step: LoggedStep) -> bool:
+    """Return whether two steps are one line's; by what they print, since a loss of nan is not equal to itself."""
+    return repr(replace(step, rank=before.rank, event=before.event)) == repr(before)
 
 
 def _finish(run: _Run, system: System, facts: Mapping[str, Any]) -> TrainingLog:
