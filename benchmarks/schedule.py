@@ -111,6 +111,9 @@ def draw_step(work: Workload, rank: int, number: int) -> Step:
     comm = [Activity(c.start_ns, c.end_ns, COMMUNICATION, c.stream, c.index) for c in collectives]
     streams = [_main_stream(work, rng, ready_ns, stop_ns), _side_stream(work, rng, ready_ns, stop_ns)]
     activities = sorted([*comm, *streams[0], *streams[1], *_copy_stream(work, rng, ready_ns, stop_ns)])
+    # the truth is summed up step by step, so nothing may reach into the next one
+    assert begin_ns <= activities[0].start_ns
+    assert max(activity.end_ns for activity in activities) <= stop_ns
     return Step(number=number, activities=activities, collectives=collectives)
 
 
@@ -166,13 +169,14 @@ def _main_stream(work: Workload, rng: Generator, ready_ns: int, stop_ns: int) ->
     for duration_ns, gap_ns, memset, label in zip(
         durations.tolist(), gaps.tolist(), with_memset.tolist(), labels.tolist(), strict=True
     ):
-        if memset:
-            yield Activity(now_ns, now_ns + MEMSET_NS + label % 128, MEMSET, MAIN, 0)
-            now_ns += MEMSET_NS + label % 128 + gap_ns // 8
-        end_ns = now_ns + duration_ns
+        set_ns = MEMSET_NS + label % 128 if memset else 0
+        start_ns = now_ns + set_ns + (gap_ns // 8 if memset else 0)
+        end_ns = start_ns + duration_ns
         if end_ns > stop_ns:
             return
-        yield Activity(now_ns, end_ns, COMPUTE, MAIN, label)
+        if memset:
+            yield Activity(now_ns, now_ns + set_ns, MEMSET, MAIN, 0)
+        yield Activity(start_ns, end_ns, COMPUTE, MAIN, label)
         now_ns = end_ns + gap_ns
 
 

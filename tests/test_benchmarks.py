@@ -1,6 +1,7 @@
 """The benchmark's traces hold the truth written beside them, and falloff finds it to the nanosecond."""
 
 import gzip
+import itertools
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.synthetic_trace import Request, write_traces
+from benchmarks.schedule import KERNELS_A_STEP, Workload, draw_steps, elapsed_by_state
+from benchmarks.synthetic_trace import Request, Tally, write_traces
 from falloff.ingest.exposure import measure_exposure
 from falloff.ingest.trace import read_trace
 
@@ -117,3 +119,18 @@ def test_device_events_are_not_sorted_by_time_as_in_real_files(tmp_path: Path) -
     rank = write(tmp_path)["ranks"][0]
     starts = [start for start, _, _ in device_spans(events_of(tmp_path / rank["path"]))]
     assert starts != sorted(starts)
+
+
+@pytest.mark.parametrize("median_kernel_ns", [6_000, 150_000])
+def test_no_activity_reaches_into_the_next_step(median_kernel_ns: int) -> None:
+    work = Workload(
+        seed=1, median_kernel_ns=median_kernel_ns, world_size=8, num_steps=30, kernels_a_step=KERNELS_A_STEP // 20
+    )
+    steps = list(draw_steps(work, 0))
+    for before, after in itertools.pairwise(steps):
+        assert max(activity.end_ns for activity in before.activities) < after.activities[0].start_ns
+    whole, _, _ = elapsed_by_state([activity for step in steps for activity in step.activities])
+    tally = Tally()
+    for step in steps:
+        tally.add(step)
+    assert dict(tally.elapsed) == whole
