@@ -154,6 +154,7 @@ DEEPSPEED = System(
         ("an evaluation ran", re.compile(r"\*{3,} *(?:Running )?[Ee]valuat|'eval_loss'|'eval_runtime'")),
     ),
     begins=re.compile(r"DeepSpeed info: version="),
+    ended=re.compile(r"\[launch\.py:\d+:main\] Process \d+ exits successfully|'train_runtime'"),
     join=_join,
     ranks_repeat=False,
     remarks=TRAINERS_RATE,

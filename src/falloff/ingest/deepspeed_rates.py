@@ -30,7 +30,8 @@ MILLISECONDS = "iter time (s) is printed in milliseconds, as time stamps tell"
 
 def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Sequence[str]) -> Settled:
     """Return the facts without those that are no RunRecord field, and optimizer steps with seconds by the clock."""
-    found = {name: value for name, value in facts.items() if name != ACCUMULATION}
+    # it trains anything: what for, the log does not tell
+    found = {"task": None, **{name: value for name, value in facts.items() if name != ACCUMULATION}}
     flags: list[str] = []
     counted, words = _optimizer_steps(steps, facts.get(ACCUMULATION) or _accumulation(steps))
     timed = [_timed(before, step) for before, step in zip([None, *counted], counted, strict=False)]

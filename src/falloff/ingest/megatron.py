@@ -56,7 +56,7 @@ _STEADY_NAMES = frozenset(
 # Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
 _TIMERS = "time (ms)"
 SKIPPED_ALL = "its iterations were skipped: the loss scale overflowed"
-_NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)[KMGBT]?", re.IGNORECASE)
+_NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|[ /]|TFLOPS$)", re.IGNORECASE)
 
 
 def is_megatron_log(text: str) -> bool:
@@ -149,12 +149,7 @@ def _first(fields: Mapping[str, str], names: tuple[str, ...]) -> float | None:
     if name is None:
         return None
     match = _NUMBER_FIRST.match(fields[name])
-    if match is None:
-        return number_of(fields[name])
-    rest = fields[name][match.end() :]
-    if rest and rest[0] not in "/ T":
-        raise ValueError(f"{fields[name][:40]!r} is no number")
-    return number_of(match[0].removesuffix("T") if rest.startswith("FLOPS") else match[0])
+    return number_of(match[0] if match else fields[name])
 
 
 def _positive(fields: Mapping[str, str], names: tuple[str, ...]) -> float | None:
@@ -210,7 +205,6 @@ MEGATRON = System(
             "an iteration was run again to check it",
             re.compile(r"rerun[ _]?(?:state )?machine.*(?:rerun|re-run)", re.IGNORECASE),
         ),
-        ("the batch grew", re.compile(r"setting number of micro-?batches to|ramping up batch size to", re.IGNORECASE)),
     ),
     begins=re.compile(r"\[before the start of training step\]|^using world size: \d"),
     ended=re.compile(r"\[after training is done\]|\[exiting program (?:at iteration|after [\d.]+ minutes)"),

@@ -118,6 +118,7 @@ NANOTRON = System(
     events=(
         ("a checkpoint was written", re.compile(r"Saving checkpoint at")),
         ("a profiler ran", re.compile(r"[Pp]rofil(?:er|ing) (?:step|trace)|Saving profile")),
+        ("the data stage changed", re.compile(r"\[Training Stage: [^\]]*\] Clearing the previous training stage")),
         ("a validation ran", re.compile(r"\[Validation\]|validation_loss:")),
     ),
     begins=re.compile(r"\]: (?:\[Start training\]|Start training$)"),

@@ -99,7 +99,7 @@ def _batch(text: str) -> dict[str, Any]:
 
 def _techniques(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    dtype = re.search(r"\bdtype=torch\.(\w+)", _block(text, "ModelArgs") or text)
+    dtype = re.search(r"\bdtype=torch\.(\w+)", text)
     stage = re.search(r"\bzero_stage=([0-3])\b", text)
     recompute = re.search(r"\brecompute_layer=(True|False)\b", text)
     seed = re.search(r"\bGeneralArgs\([^)]*\bseed=(\d{1,12})\b", text)

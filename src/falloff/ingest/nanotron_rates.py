@@ -38,7 +38,7 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
         flags += [f"{INFERRED}: seq, the power of two that batch, seconds and tokens/s leave"] if seq else []
     found |= {"num_gpus": num_gpus, "global_batch": batch, "seq": seq, "reported_convention": CONVENTION}
     if found.get("tokens_per_step") is None and batch and seq:
-        found["tokens_per_step"] = batch * seq
+        found["tokens_per_step"] = float(batch * seq)
     elif found.get("tokens_per_step") is None:
         found["tokens_per_step"] = _approximate_tokens(steps)
         flags.append(APPROXIMATE)

@@ -72,8 +72,9 @@ def _gpus(window: SteadyWindow) -> int | None:
     if not of_one or of_all is None:
         return None
     count = round(of_all / of_one)
-    # rates of one GPU are printed as whole numbers, seconds of a step to four digits
-    return count if count >= 1 and abs(of_all / of_one - count) < 0.01 * count else None
+    # rates of one GPU are printed as whole numbers, seconds of a step to four digits; by rates of three digits hundreds
+    # of GPUs come out anywhere between two whole numbers
+    return count if count >= 1 and abs(of_all / of_one - count) < min(0.01 * count, 0.1) else None
 
 
 def _window(log: TrainingLog, position: int) -> SteadyWindow:
