@@ -4,10 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from falloff.ingest.composer import COMPOSER, is_composer_log
 from falloff.ingest.deepspeed import DEEPSPEED, is_deepspeed_log
+from falloff.ingest.fms_fsdp import FMS_FSDP, is_fms_fsdp_log
+from falloff.ingest.instructlab import INSTRUCTLAB, is_instructlab_log
+from falloff.ingest.llamafactory import LLAMAFACTORY, is_llamafactory_log
 from falloff.ingest.megatron import MEGATRON, is_megatron_log
 from falloff.ingest.megatron_progress import MEGATRON_PROGRESS, is_progress_log
+from falloff.ingest.nanochat import NANOCHAT, is_nanochat_log
 from falloff.ingest.nanotron import NANOTRON, is_nanotron_log
+from falloff.ingest.nemo import NEMO, is_nemo_log
+from falloff.ingest.olmo_core import OLMO_CORE, is_olmo_core_log
 from falloff.ingest.torchtitan import TORCHTITAN, is_torchtitan_log
 from falloff.ingest.training_log import System, TrainingLog, read_training_log
 
@@ -28,6 +35,13 @@ _ALL = (
     Framework(title="Megatron progress.txt", is_log=is_progress_log, system=MEGATRON_PROGRESS),
     Framework(title="Nanotron log", is_log=is_nanotron_log, system=NANOTRON),
     Framework(title="DeepSpeed log", is_log=is_deepspeed_log, system=DEEPSPEED),
+    Framework(title="nanochat log", is_log=is_nanochat_log, system=NANOCHAT),
+    Framework(title="OLMo-core log", is_log=is_olmo_core_log, system=OLMO_CORE),
+    Framework(title="fms-fsdp log", is_log=is_fms_fsdp_log, system=FMS_FSDP),
+    Framework(title="Composer log", is_log=is_composer_log, system=COMPOSER),
+    Framework(title="NeMo log", is_log=is_nemo_log, system=NEMO),
+    Framework(title="LlamaFactory log", is_log=is_llamafactory_log, system=LLAMAFACTORY),
+    Framework(title="instructlab log", is_log=is_instructlab_log, system=INSTRUCTLAB),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.system.name: framework for framework in _ALL}
 

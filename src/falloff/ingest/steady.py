@@ -128,7 +128,9 @@ def _tokens_per_step(log: TrainingLog, kept: Sequence[SteadyWindow]) -> float | 
         stated: float | None = log.facts.get("tokens_per_step")
         return stated
     found = {None if window.tokens is None else window.tokens / window.num_steps for window in kept}
-    return found.pop() if len(found) == 1 else None
+    tokens = found.pop() if len(found) == 1 else None
+    # a rate times seconds comes near the tokens of a step and is not their number
+    return tokens if tokens is not None and tokens.is_integer() else None
 
 
 def _why_not_steady(
@@ -136,15 +138,14 @@ def _why_not_steady(
 ) -> str | None:
     window = windows[position]
     starts = log.starts or windows[0].first <= 1
-    if starts and position == 0:
-        return FIRST
-    if starts and position == 1 and window.first - windows[0].first < STEADY_AFTER_STEPS:
-        return SECOND
     is_untimed = window.step_s is None and any(other.step_s is not None for other in windows[1:])
-    if position == 0 and is_untimed:
-        return window.line.unusable or NO_BEGIN
     stated = next((item.reason for item in left_out if _touches(window, item)), None)
-    return stated or window.line.event or window.line.unusable
+    reason = stated or window.line.event or window.line.unusable
+    if starts and position == 0:
+        return f"{FIRST}; {reason}" if reason else FIRST
+    if starts and position == 1 and window.first - windows[0].first < STEADY_AFTER_STEPS:
+        return f"{SECOND}; {reason}" if reason else SECOND
+    return reason or (NO_BEGIN if position == 0 and is_untimed else None)
 
 
 def _with_gpus(facts: Mapping[str, Any], kept: Sequence[SteadyWindow]) -> dict[str, Any]:

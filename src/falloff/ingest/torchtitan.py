@@ -19,13 +19,13 @@ from falloff.units import GIB, TERA
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - [A-Z]+ - ")
 # a line that begins with "validate step:" is no training step
 _STEP = re.compile(r"(?:^|INFO - )step:\s*(\d+)(?=\s|,|$)")
-_STEP_AFTER_LOSS = re.compile(r"(?:^|INFO - )current loss: .* at iter (\d+)(?=\s|$)")
+_STEP_AFTER_LOSS = re.compile(r"(?:^|INFO - )current loss: .{1,40} at iter (\d+)(?=\s|$)")
 _COUNT = r"\d{1,3}(?:,\d{3})+|\d+"
 _NUMBER = r"[-+]?(?:\d+\.\d+(?:e[-+]\d+)?|nan|inf)"
 _TAG = re.compile(r"\[titan\] \d{4}-\d\d-\d\d ")
 _STEP_LINE = re.compile(
-    r"(?:^|INFO - )(?:step:\s*\d+\s.*\b(?:tps|wps):|step:\s*\d+,? .*\bcurrent loss:|current loss: .* at iter \d"
-    r"|step:\s*\d+\s.*\biter:\s*\d.*\bdata:)",
+    r"(?:^|INFO - )(?:step:\s*\d+\s.{0,300}\b(?:tps|wps):|step:\s*\d+,? .{0,40}\bcurrent loss:"
+    r"|current loss: .{1,40} at iter \d|step:\s*\d+\s.{0,60}\biter:\s*\d.{0,60}\bdata:)",
     re.MULTILINE,
 )
 _RATE = re.compile(r"\b(?:tps|wps): *\d")
@@ -120,11 +120,14 @@ TORCHTITAN = System(
     # Each of these stops the steps for a while, and the seconds fall into the window that is logged next. Its own
     # garbage collection does so every 50 steps for some hundredths of a second, which is part of its steady state.
     events=(
-        ("a checkpoint was written", re.compile(r"checkpoint (?:save )?request|Saving (?:the|a) .*checkpoint")),
+        ("a checkpoint was written", re.compile(r"checkpoint (?:save )?request|Saving (?:the|a) .{0,80}checkpoint")),
         ("a profiler trace was written", re.compile(r"(?i:dumping) (?:profiler )?traces at step|exporting profile")),
         ("a memory snapshot was written", re.compile(r"(?i:dumping) memory snapshot")),
         ("a validation ran", re.compile(r"validate step:")),
-        ("garbage was collected for a second or more", re.compile(r"\[GC\] .*[ .](?!0\.)\d+\.\d+ seconds")),
+        (
+            "garbage was collected for a second or more",
+            re.compile(r"\[GC\] .{0,120}[ .](?!0\.)\d{1,6}\.\d{1,6} seconds"),
+        ),
     ),
     begins=re.compile(r"Training starts at step"),
     ended=re.compile(r"Training completed"),

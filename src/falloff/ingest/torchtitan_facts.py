@@ -11,12 +11,12 @@ _MODEL = re.compile(r"Building (?!device mesh)(\S+) (\S+?) ?with (.*)")
 _SIZE = re.compile(r"\bsize: ([\d,]+) total parameters")
 _SIZED_MODEL = re.compile(r"Model (\S+) (\S+) size: [\d,]+ total parameters")
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)")
-_MESH_BEFORE_2025 = re.compile(r"Building \d-D device mesh with \[(.*?)\], \[(.*?)\]")
-_TRAINER = re.compile(r"local batch size (\d{1,9}), global batch size (\d{1,9}),(?:.*?)sequence length (\d{1,9})")
+_MESH_BEFORE_2025 = re.compile(r"Building \d-D device mesh with \[(.{0,200}?)\], \[(.{0,100}?)\]")
+_TRAINER = re.compile(r"local batch size (\d{1,9}), global batch size (\d{1,9}),.{0,100}?sequence length (\d{1,9})")
 # since July 2026
-_TRAINER_IN_TOKENS = re.compile(r"(\d{1,12}) tokens per train step,(?:.*?)maximum context length (\d{1,9})")
-_ACTIVE = re.compile(r"Total parameter count: dense [\d,]+, sparse [\d,]+,.* active ([\d,]+)")
-_CAPACITY = re.compile(r"(?:CUDA|GPU) capacity: (.+?)(?: \(\d+\))? with [\d.]+GiB memory")
+_TRAINER_IN_TOKENS = re.compile(r"(\d{1,12}) tokens per train step,.{0,100}?maximum context length (\d{1,9})")
+_ACTIVE = re.compile(r"Total parameter count: dense [\d,]+, sparse [\d,]+,.{0,80} active ([\d,]+)")
+_CAPACITY = re.compile(r"(?:CUDA|GPU) capacity: (.{1,120}?)(?: \(\d+\))? with [\d.]+GiB memory")
 _VERSION = re.compile(r"torchtitan version: (\S+)")
 _PEAK = re.compile(r"Peak FLOPS used for computing MFU: (\d+(?:\.\d+)?(?:e[-+]?\d{1,2})?)(?=\s|$)")
 _RECOMPUTE = re.compile(r"Applied (\w+) activation checkpointing")
@@ -27,7 +27,7 @@ _RECOMPUTE_NAMES = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetA
 FLOAT8_LINEAR = "float8 in linear layers"
 FLOAT8_FLAG = "Float8 in linear layers alone: no one peak belongs to it"
 # said when it is on; where the GPU cannot, the log says that swapping failed
-_FLOAT8 = re.compile(r"Float8 .*active|Swapped to Float8")
+_FLOAT8 = re.compile(r"Float8 .{0,120}active|Swapped to Float8")
 # mixed_precision_param of TorchTitan's configuration; the log says only that mixed precision is on
 DEFAULT_PARAM_DTYPE = "bfloat16"
 _DEFAULT_NOTE = f"{DEFAULT_PARAM_DTYPE} is TorchTitan's default; the log says only that precision is mixed"
