@@ -52,8 +52,8 @@ def test_another_torch_is_marked_and_keeps_its_efficiency() -> None:
 def test_no_difference_is_claimed_within_what_launches_differ_by() -> None:
     near, far = guard_series([run(8), run(16, 97.0), run(32, 90.0)]).points[1:]
     assert (near.within_spread, far.within_spread) == (True, False)
-    assert near.flags == ("within 8% of the base, as launches of one cell are: no difference is claimed",)
-    assert guard_series([run(8), run(16, 97.0)], spread=0.01).points[1].within_spread is False
+    assert near.flags == ("within 8.0% of the base, as launches of one cell are: no difference is claimed",)
+    assert guard_series([run(8), run(16, 97.0)], within=0.01).points[1].within_spread is False
 
 
 def test_a_point_without_a_rate_has_no_ratio() -> None:
@@ -97,3 +97,17 @@ def test_marks_name_what_differs_beside_all_axes_and_nothing_else() -> None:
     assert marks_along(rows, "num_gpus", also=("tp",)) == {"on-32": ("torch: 2.8 → 2.9",)}
     assert marks_along(rows[:1], "num_gpus") == {}
     assert "on-16" in marks_along(rows, "num_gpus")
+
+
+def test_repeats_of_our_own_cells_say_what_launches_differ_by() -> None:
+    rates = ((8, 100.0), (8, 104.0), (8, 96.0), (16, 90.0), (16, 93.0), (16, 87.0))
+    rows = [
+        run(gpus, rate, record_id=str(n), cell_id=f"cell-{gpus}", provenance="measured")
+        for n, (gpus, rate) in enumerate(rates)
+    ]
+    series = guard_series(rows)
+    assert series.threshold.source == "95 %, pooled between-run spread of 2 cells, 4 degrees of freedom"
+    assert [point.within_spread for point in series.points[1:]] == [True] * 5
+    assert guard_series(rows, within=0.05).threshold.high == 1.05
+    printed = [{**row, "provenance": "published"} for row in rows]
+    assert guard_series(printed).threshold.high == pytest.approx(1.08)

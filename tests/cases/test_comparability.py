@@ -11,7 +11,7 @@ import pytest
 from falloff.analysis import points
 from falloff.analysis.comparability import SUPERLINEAR, compare_records
 from falloff.analysis.noise import launch_noise, run_spread, too_short
-from falloff.analysis.reproduction import reproduction
+from falloff.analysis.reproduction import reproduction, stated_threshold
 from falloff.analysis.scaling_kind import scaling_kind
 from falloff.analysis.series_guard import Series, guard_series
 from falloff.analysis.steps import mean_of_rates, step_summary, window_rate
@@ -269,11 +269,11 @@ def test_a_step_that_waits_for_data_is_excluded_and_reported() -> None:
 
 def test_a_reproduction_at_0_82_is_reported_with_both_numbers_and_what_differs() -> None:
     """U202: 39 sequences/s in print, 32 measured on another cloud with the same GPU by name."""
-    found = reproduction(compare_records(*published_and_reproduced()))
+    found = reproduction(compare_records(*published_and_reproduced()), stated_threshold(None))
     assert found is not None
     assert (found.quantity, found.a, found.b, found.reproduced) == ("samples/s", 39, 32.0, False)
     assert found.differs == ("site: cloud 1 → cloud 2",)
-    assert found.within_source.startswith("as far as readings of one published cell have moved")
+    assert found.threshold.source.startswith("as far as readings of one published cell have moved")
 
 
 def test_a_window_of_more_steps_than_there_are_is_an_error_and_no_other_window() -> None:

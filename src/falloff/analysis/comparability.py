@@ -7,11 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
-import pandas as pd
-
 from falloff.analysis.compared_fields import (
-    ABSOLUTE,
     APART,
     BATCH,
     CAUSES,
@@ -19,14 +15,14 @@ from falloff.analysis.compared_fields import (
     CONCERNS,
     FOLLOWS,
     NUMBERS_OF,
-    RELATIVE,
     RUN_FIELDS,
-    SHARE,
     Concern,
 )
 from falloff.analysis.coverage import differing_fields
 from falloff.analysis.efficiency import Row, number
+from falloff.analysis.field_values import agree, stated, words
 from falloff.analysis.rates import is_collective, rates
+from falloff.analysis.remarks import remarks
 from falloff.analysis.scaling_kind import ROUNDING, ScalingKind, scaling_kind
 
 Verdict = Literal["differs", "agrees", "not stated"]
@@ -34,10 +30,6 @@ Verdict = Literal["differs", "agrees", "not stated"]
 # Per-GPU throughput does not rise with the machine by more than what one reading scatters.
 MAX_EFFICIENCY = 1.02
 SUPERLINEAR = "superlinear"
-# PEP 440's developmental releases, and names under which a branch's newest commit is installed
-_NIGHTLY = re.compile(r"\.dev\d|nightly|\bhead\b", re.IGNORECASE)
-_HASH = re.compile(r"\b[0-9a-f]{40}\b")
-_SHORT_HASH = 10
 SCALES = ("num_gpus", "nodes", "num_ranks")
 _SCALING_WORDS: dict[ScalingKind, str] = {
     "strong": "the batch stays the same",
@@ -147,50 +139,6 @@ def compare(a: Row, b: Row, axes: Sequence[str] = ()) -> list[FieldComparison]:
     return [*fields, *_compare_cells(a, b, reasons)]
 
 
-def stated(value: Any) -> Any:
-    """Return a record's value with every spelling of a blank (NaN, empty text, empty list) as None."""
-    if isinstance(value, np.ndarray | list | tuple):
-        return tuple(value) or None
-    if value is None or (isinstance(value, str) and not value.strip()):
-        return None
-    if isinstance(value, float) and math.isnan(value):
-        return None
-    return None if value is pd.NA else value
-
-
-def words(value: Any) -> str:
-    """Return a field's value for people: whole numbers with commas, a commit's hash as short as git prints it."""
-    if isinstance(value, float) and value.is_integer():
-        return f"{value:,.0f}"
-    return _HASH.sub(lambda found: found[0][:_SHORT_HASH], str(value))
-
-
-def remarks(row: Row) -> tuple[str, ...]:
-    """Return what a record says against itself, whatever it is compared with: throttling, a straggler, a dev build.
-
-    A clock that was held down counts from SHARE of the power samples on.
-    """
-    name = row.get("record_id")
-    return tuple(f"{name}: {remark}" for remark in _remarks(row))
-
-
-def _remarks(row: Row) -> Iterator[str]:
-    for field, holder in (("power_cap_share", "the power limit"), ("thermal_share", "heat")):
-        share = number(row, field)
-        if share >= SHARE:
-            yield f"{holder} held the clocks down in {share:.0%} of the power samples"
-    if straggler := stated(row.get("straggler")):
-        yield f"straggler: {straggler}"
-    if stated(row.get("oversubscribed")):
-        yield "oversubscribed: more processes than cores"
-    if number(row, "num_wrong") > 0:
-        yield f"{number(row, 'num_wrong'):,.0f} elements came out wrong"
-    for field in ("torch", "framework_version"):
-        version = stated(row.get(field))
-        if version and _NIGHTLY.search(str(version)):
-            yield f"{field} {version} is a development build: installed on another day it is other software"
-
-
 def _compare_cells(a: Row, b: Row, reasons: Mapping[str, str | None]) -> Iterator[FieldComparison]:
     """Yield what the cells of two of our own runs state differently and no field of a record holds."""
     left, right = stated(a.get("cell_json")), stated(b.get("cell_json"))
@@ -213,17 +161,6 @@ def _compare_field(name: str, why: str | None, a: Row, b: Row, axes: Sequence[st
     reason, matters = _weigh(name, why, a, b, axes)
     concern = CONCERNS.get(name, "speed")
     return FieldComparison(field=name, a=left, b=right, verdict="differs", matters=matters, why=reason, concern=concern)
-
-
-def agree(name: str, left: Any, right: Any) -> bool:
-    """Return whether two stated values of a field are the same: texts but for case and blanks, numbers as measured."""
-    if isinstance(left, str) and isinstance(right, str):
-        return left.casefold().split() == right.casefold().split()
-    if name in RELATIVE or name in ABSOLUTE:
-        # a share is a quotient of samples, so that 0.12 and 0.07 are 5 points apart but for rounding
-        off = ABSOLUTE.get(name, 0.0) + 1e-9
-        return math.isclose(left, right, rel_tol=RELATIVE.get(name, 0.0), abs_tol=off)
-    return bool(left == right)
 
 
 def _weigh(name: str, why: str | None, a: Row, b: Row, axes: Sequence[str]) -> tuple[str, bool]:

@@ -11,9 +11,10 @@ from typing import Any
 import pandas as pd
 
 from falloff.analysis import points
-from falloff.analysis.comparability import Comparison, compare_records, stated, words
+from falloff.analysis.comparability import Comparison, compare_records
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
+from falloff.analysis.field_values import stated, words
 from falloff.ingest.published import INFERRED
 from falloff.ingest.torchtitan_facts import FLOAT8_LINEAR
 

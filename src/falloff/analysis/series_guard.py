@@ -4,11 +4,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from falloff.analysis.comparability import SCALES, Comparison, compare_records, words
+from falloff.analysis.comparability import SCALES, Comparison, compare_records
 from falloff.analysis.compared_fields import APART, CAUSES
 from falloff.analysis.efficiency import Row, number
-from falloff.analysis.reproduction import BETWEEN_RUNS
+from falloff.analysis.field_values import words
+from falloff.analysis.rates import rates
+from falloff.analysis.reproduction import Threshold, pooled_threshold, stated_threshold
 from falloff.analysis.scaling_kind import ScalingKind, scaling_kind
+from falloff.analysis.uncertainty import Pool, pool_runs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,20 +44,22 @@ class Series:
     base: str
     quantity: str | None
     scaling: ScalingKind | None
+    threshold: Threshold
     points: tuple[SeriesPoint, ...]
     sentence: str
 
 
 def guard_series(
-    rows: Sequence[Row], axis: str = "num_gpus", spread: float = BETWEEN_RUNS, *, also: Sequence[str] = ()
+    rows: Sequence[Row], axis: str = "num_gpus", within: float | None = None, *, also: Sequence[str] = ()
 ) -> Series:
     """Return how the records of one series compare along `axis`, the points in its order.
 
     `also` are further fields whose difference is the question, such as those of a layout.
 
     The base is the point with the smallest value of the axis among those that agree with most others in what matters;
-    of two points, or where none agrees with more than another, the smallest. `spread`, a fraction, is how far launches
-    of one cell lie apart. ValueError for fewer than two records, and where the axis is not stated or is no number.
+    of two points, or where none agrees with more than another, the smallest. `within`, a fraction, is how far launches
+    of one cell lie apart; None takes that from the cells of our own that are there more than once, else from published
+    readings. ValueError for fewer than two records, and where the axis is not stated or is no number.
     """
     ordered = sorted(rows, key=lambda row: _place(row, axis))
     if len(ordered) < 2:
@@ -62,8 +67,9 @@ def guard_series(
     axes = (axis, *also)
     base = ordered[_base(ordered, axes)]
     comparisons = [compare_records(base, row, axes) for row in ordered]
+    threshold = (pooled_threshold(_repeats(ordered)) if within is None else None) or stated_threshold(within)
     points = [
-        _point(row, axis, comparison, spread, is_base=row is base)
+        _point(row, axis, comparison, threshold, is_base=row is base)
         for row, comparison in zip(ordered, comparisons, strict=True)
     ]
     return Series(
@@ -71,6 +77,7 @@ def guard_series(
         base=str(base.get("record_id")),
         quantity=next((found.quantity for found in comparisons if found.quantity), None),
         scaling=scaling_kind(ordered),
+        threshold=threshold,
         points=tuple(points),
         sentence=_sentence(points, str(base.get("record_id")), axes),
     )
@@ -108,9 +115,19 @@ def _base(ordered: Sequence[Row], axes: Sequence[str]) -> int:
     return unlike.index(min(unlike))
 
 
-def _point(row: Row, axis: str, comparison: Comparison, spread: float, *, is_base: bool) -> SeriesPoint:
+def _repeats(rows: Sequence[Row]) -> Pool | None:
+    """Return the spread between the launches of our own cells, which name theirs; None where none is there twice."""
+    cells: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        found, cell = rates(row, row), row.get("cell_id")
+        if found and isinstance(cell, str) and row.get("provenance") == "measured":
+            cells.setdefault((found[0], cell), []).append(found[1])
+    return pool_runs(cells.values())
+
+
+def _point(row: Row, axis: str, comparison: Comparison, threshold: Threshold, *, is_base: bool) -> SeriesPoint:
     ratio = comparison.ratio
-    within = None if ratio is None or is_base else abs(ratio - 1) <= spread
+    within = None if ratio is None or is_base else threshold.holds(ratio)
     return SeriesPoint(
         record_id=str(row.get("record_id")),
         x=_place(row, axis),
@@ -121,11 +138,11 @@ def _point(row: Row, axis: str, comparison: Comparison, spread: float, *, is_bas
         unfair=comparison.unfair,
         causes=comparison.causes,
         within_spread=within,
-        flags=tuple(_flags(comparison, within, spread)),
+        flags=tuple(_flags(comparison, within, threshold)),
     )
 
 
-def _flags(comparison: Comparison, within: bool | None, spread: float) -> list[str]:
+def _flags(comparison: Comparison, within: bool | None, threshold: Threshold) -> list[str]:
     """Return what a figure prints beside the point: what is apart and why, what is odd, and what is not claimed."""
     apart = [field for field in comparison.fields if field.field in comparison.unfair and field.field in APART]
     other = [field for field in comparison.fields if field.field in comparison.unfair and field.field not in APART]
@@ -138,7 +155,7 @@ def _flags(comparison: Comparison, within: bool | None, spread: float) -> list[s
     ]
     flags += dict.fromkeys(own)
     if within:
-        flags.append(f"within {spread:.0%} of the base, as launches of one cell are: no difference is claimed")
+        flags.append(f"within {threshold.words} of the base, as launches of one cell are: no difference is claimed")
     return flags
 
 

@@ -36,6 +36,7 @@ def series_lines(series: Series) -> Iterator[str]:
     yield series_table(series)
     if series.scaling:
         yield f"\n{series.scaling.capitalize()} scaling, told by the batch."
+    yield f"No difference is claimed within {series.threshold.words} ({series.threshold.source})."
     yield series.sentence
 
 
