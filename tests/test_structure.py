@@ -41,7 +41,7 @@ STAGES = (
 NODE_STAGES = ("units", "outputs", "script", "provenance", "spec", "rawlog", "ownership", "launch", "bench")
 NODE_PACKAGES = {"yaml", "numpy", "pynvml"}
 # What several modules do together has a test of its own.
-TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py"}
+TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py", "tests/ingest/test_fuzz.py"}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base", "core"}
 
 MODULES = sorted(SOURCE.rglob("*.py"))

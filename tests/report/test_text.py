@@ -1,13 +1,11 @@
 """Records as aligned text."""
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from falloff.ingest.training_log import LoggedStep
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.report import text
 from falloff.spec.hardware import read_all_hardware
@@ -39,12 +37,6 @@ def make_row(**changes: Any) -> dict[str, Any]:
         **changes,
     }
     return dataclasses.asdict(RunRecord(**values))
-
-
-def make_step(**changes: Any) -> LoggedStep:
-    values: dict[str, Any] = dict.fromkeys(("loss", "grad_norm", "memory_bytes", "flops_per_gpu_s"))
-    values |= {"peak_flops_share": None, "time": None, "event": None, "step": 10, "tokens_per_gpu_s": 9445.0}
-    return LoggedStep(**{**values, **changes})
 
 
 def test_columns_are_as_wide_as_their_longest_text_and_numbers_stand_at_the_right() -> None:
@@ -109,21 +101,6 @@ def test_what_is_not_stated_is_a_dash_and_never_a_zero() -> None:
 )
 def test_a_run_without_mfu_says_why(changes: dict[str, Any], reason: str | None) -> None:
     assert text.why_no_mfu(make_row(**changes), KNOWN) == reason
-
-
-def test_a_steps_mfu_needs_no_steady_rate_of_its_run() -> None:
-    steady, none = make_row(), make_row(window_tokens=None)
-    assert text.step_mfu(make_step(), none, KNOWN) == pytest.approx(0.5529, abs=1e-4)
-    assert text.step_mfu(make_step(), steady, KNOWN) == text.step_mfu(make_step(), none, KNOWN)
-    assert math.isnan(text.step_mfu(make_step(), make_row(hardware=None), KNOWN))
-
-
-def test_a_step_line_shows_the_logs_own_mfu_beside_ours() -> None:
-    line = text.steps_table([make_step(peak_flops_share=0.5531, event="a checkpoint")], make_row(), KNOWN)
-    assert "9,445" in line
-    assert "55.29 %" in line
-    assert "55.31 %" in line
-    assert "a checkpoint" in line
 
 
 @pytest.mark.parametrize(

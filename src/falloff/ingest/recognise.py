@@ -1,7 +1,7 @@
 """Any file or folder that falloff reads, told by its content: names and endings are labels."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from falloff.ingest.nccl_profiler import PLUGIN_CATEGORIES, NcclProfile, read_nc
 from falloff.ingest.nccl_tests import is_nccl_tests_log, nccl_tests_records
 from falloff.ingest.power_files import power_format
 from falloff.ingest.power_summary import PowerSummary, summarise_power
+from falloff.ingest.ranks import RankReport, measure_ranks, read_ranks
 from falloff.ingest.torch_collectives import is_collectives_file
 from falloff.ingest.trace import Trace, read_trace
 from falloff.ingest.training_log import LoggedStep
@@ -51,6 +52,14 @@ class Reading:
     power: PowerSummary | None = None
     nccl_debug: NcclDebug | None = None
     nccl_profile: NcclProfile | None = None
+    ranks: RankReport | None = None  # of the traces of one job
+    left: tuple[tuple[str, str, str], ...] = ()  # traces of that job that gave nothing: path, status, reason
+
+    @property
+    def is_something(self) -> bool:
+        """Whether anything was read."""
+        parts = (self.exposure, self.power, self.nccl_debug, self.nccl_profile, self.ranks)
+        return bool(self.runs or self.collectives) or any(part is not None for part in parts)
 
 
 def read_any(path: Path, hardware: Path = published.HARDWARE, framework: str = AUTO) -> Reading:
@@ -72,6 +81,31 @@ def read_any(path: Path, hardware: Path = published.HARDWARE, framework: str = A
     if kind == "native":
         return _read_native(path, path, hardware)
     return _READERS.get(kind, _read_framework)(path, kind, read_all_hardware(hardware))
+
+
+def trace_paths(paths: Iterable[Path]) -> list[Path]:
+    """Return those of the files that are Kineto traces by their first part; what cannot be read is none."""
+    return [path for path in paths if path.is_file() and _begins_as_trace(path)]
+
+
+def _begins_as_trace(path: Path) -> bool:
+    try:
+        return is_trace(read_head(path, HEAD_CHARS)[0])
+    except ValueError:
+        return False
+
+
+def read_rank_traces(paths: Sequence[Path]) -> Reading | None:
+    """Return the traces of one folder as those of the ranks of one job, compared.
+
+    None where they are not: two of one rank, none with kernels.
+    """
+    found = read_ranks(paths)
+    try:
+        report = measure_ranks(found.traces) if len(found.traces) > 1 else None
+    except ValueError:
+        return None
+    return Reading(path=paths[0].parent, kind="traces", ranks=report, left=found.left) if report else None
 
 
 def kind_of(head: str, path: Path) -> str:

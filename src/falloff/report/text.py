@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from falloff.analysis.bandwidth import algorithm_bandwidth_bytes_s, bus_bandwidth_bytes_s, median_time_s, times_s
-from falloff.analysis.comparability import Comparison, FieldComparison, stated
+from falloff.analysis.comparability import Comparison, FieldComparison
 from falloff.analysis.efficiency import Row, flops_per_token, mean_step_s, mfu, number, tokens_per_gpu_s
-from falloff.ingest.training_log import LoggedStep
+from falloff.analysis.field_values import stated
 from falloff.spec.hardware import Hardware
 from falloff.spec.layout import AXES
-from falloff.units import GIB, GIGA, MILLI, TERA, bytes_label
+from falloff.units import GIB, GIGA, MILLI, bytes_label
 
 DASH = "-"
 LONGEST_NAME = 48
@@ -67,32 +67,6 @@ def collectives_table(collectives: Sequence[Row]) -> str:
     return aligned(header, [_collective_cells(row) for row in collectives])
 
 
-def steps_table(steps: Sequence[LoggedStep], run: Row, known: Mapping[str, Hardware]) -> str:
-    """Return one line a logged step of a run, with MFU recomputed in falloff's convention beside the log's own."""
-    header = ("step", "loss", "GiB", "tokens/s per GPU", "TFLOP/s", "MFU", "its own MFU", "remark")
-    return aligned(
-        header,
-        [
-            (
-                str(step.step),
-                _decimals(step.loss, 4),
-                _decimals(_scaled(step.memory_bytes, 1 / GIB), 2),
-                _decimals(step.tokens_per_gpu_s, 0),
-                _decimals(_scaled(step.flops_per_gpu_s, 1 / TERA), 1),
-                _percent(step_mfu(step, run, known)),
-                _percent(step.peak_flops_share),
-                step.event or "",
-            )
-            for step in steps
-        ],
-    )
-
-
-def step_mfu(step: LoggedStep, run: Row, known: Mapping[str, Hardware]) -> float:
-    """Return a logged step's MFU in falloff's convention as a fraction; NaN where the run's own cannot be told."""
-    return mfu({**run, "window_tokens": None, "reported_tokens_per_gpu_s": step.tokens_per_gpu_s}, known)
-
-
 def why_no_mfu(run: Row, known: Mapping[str, Hardware]) -> str | None:
     """Return why a run has no MFU, None where it has one."""
     if not math.isnan(mfu(run, known)):
@@ -144,14 +118,14 @@ def _run_cells(row: Row, known: Mapping[str, Hardware]) -> tuple[str, ...]:
         row["outcome"],
         _text(row["network"]),
         _text(stated(row["hardware"]) or stated(row["gpu_name"]) or row["device"]),
-        _decimals(number(row, "num_gpus"), 0),
+        decimals(number(row, "num_gpus"), 0),
         layout_words(row),
         _significant(tokens_per_gpu_s(row)),
         _significant(mean_step_s(row)),
-        _percent(mfu(row, known)),
-        _percent(number(row, "reported_mfu")),
-        _decimals(_scaled(number(row, "memory_bytes"), 1 / GIB), 1),
-        _decimals(number(row, "draw_w"), 0),
+        percent(mfu(row, known)),
+        percent(number(row, "reported_mfu")),
+        decimals(_scaled(number(row, "memory_bytes"), 1 / GIB), 1),
+        decimals(number(row, "draw_w"), 0),
     )
 
 
@@ -164,7 +138,7 @@ def _collective_cells(row: Row) -> tuple[str, ...]:
         row["outcome"],
         row["collective"],
         bytes_label(row["message_bytes"]),
-        _decimals(number(row, "num_ranks"), 0),
+        decimals(number(row, "num_ranks"), 0),
         _as_given(time_ms) if len(times_s(row)) == 1 else _significant(time_ms),
         _significant(algorithm_bandwidth_bytes_s(row) / GIGA),
         _significant(bus_bandwidth_bytes_s(row) / GIGA),
@@ -183,8 +157,9 @@ def _scaled(value: float | None, factor: float) -> float | None:
     return None if value is None else value * factor
 
 
-def _decimals(value: float | None, decimals: int) -> str:
-    return DASH if value is None or math.isnan(value) else f"{value:,.{decimals}f}"
+def decimals(value: float | None, digits: int) -> str:
+    """Return a number with that many digits after the point, thousands by commas; a dash for none."""
+    return DASH if value is None or math.isnan(value) else f"{value:,.{digits}f}"
 
 
 def _significant(value: float, digits: int = 4) -> str:
@@ -198,7 +173,8 @@ def _as_given(value: float) -> str:
     return DASH if not math.isfinite(value) else f"{value:.6g}"
 
 
-def _percent(value: float | None) -> str:
+def percent(value: float | None) -> str:
+    """Return a fraction as percent; a dash for none."""
     return DASH if value is None or math.isnan(value) else f"{value:.2%}".replace("%", " %")
 
 

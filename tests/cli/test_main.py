@@ -15,17 +15,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from falloff import cli
+from falloff.cli import ingest
+from falloff.cli.main import main
 from falloff.records import RunRecord, read_records, records_in, write_records
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 H200 = ROOT / "data" / "external" / "torchtitan-h200x2"
 RAW = ROOT / "tests" / "data" / "native" / "laptop" / "llama-5m-dp_shard2-79881de5" / "1"
 COMPILED, EAGER = H200 / "compile_bs2.log", H200 / "eager_bs2.log"
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    code = cli.main([str(argument) for argument in arguments])
+    code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 
@@ -51,7 +52,7 @@ def test_a_torchtitan_log_gives_the_values_in_the_log(capsys: pytest.CaptureFixt
 def test_mfu_is_recomputed_and_its_convention_stands_beside_the_logs_own(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "ingest", COMPILED)[1]
     assert "MFU is falloff's: 6 (N - N_embedding) + 12 L h s FLOPs a token, attention over the full square" in out
-    assert "its own MFU: TorchTitan: 6 (N - N_embedding) + 12 L h s FLOPs a token over 989 TFLOP/s" in out
+    assert "its own MFU and TFLOP/s: TorchTitan: 6 (N - N_embedding) + 12 L h s FLOPs a token over 989 TFLOP/s" in out
     assert "left out: 1 (the first step)" in out
 
 
@@ -96,8 +97,9 @@ def test_a_folder_is_walked_and_each_file_left_is_named_with_its_reason(
     assert code == 0
     assert "run.log" in out
     reasons = err.splitlines()
-    assert len(reasons) == 3
-    assert all(reason.startswith("left out: ") for reason in reasons)
+    assert len(reasons) == 4
+    assert reasons[-1].startswith("falloff reads falloff's events.jsonl")
+    assert all(reason.startswith("left out: ") for reason in reasons[:-1])
     for name in ("notes.txt", "empty.log", "cut.jsonl"):
         assert any(name in reason for reason in reasons)
 
@@ -211,7 +213,7 @@ def test_a_published_table_is_printed_in_part_and_given_whole_as_json(capsys: py
     folder = ROOT / "data" / "external" / "nccl-allreduce-readoff"
     out = run(capsys, "ingest", folder)[1]
     whole = run_json(capsys, "ingest", folder)["read"][0]["collectives"]
-    assert f"and {len(whole) - cli.MOST_LINES} more; --json has all {len(whole)}" in out
+    assert f"and {len(whole) - ingest.MOST_LINES} more; --json has all {len(whole)}" in out
 
 
 def test_compare_names_what_differs_what_agrees_and_what_is_not_stated(capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,7 +272,7 @@ def test_the_runs_of_a_study_are_one_table_and_stale_ones_are_marked(
     text = (RAW / "events.jsonl").read_text()
     (old / "events.jsonl").write_text(text.replace(RAW.parent.name, old.parent.name))
     out = run(capsys, "ingest", cells)[1]
-    assert out.splitlines()[0] == str(cells)
+    assert out.splitlines()[0] == f"{cells} (native)"
     assert out.count("tokens/s per GPU") == 1
     rows = {line.split()[0]: line for line in out.splitlines() if line.startswith("  laptop/")}
     assert [("stale" in rows[f"laptop/{name.parent.name}/1"]) for name in (RAW, old)] == [False, True]
@@ -327,7 +329,7 @@ def test_a_reproduction_is_held_against_a_threshold_stated_beforehand(capsys: py
     code, _, err = run(capsys, "compare", COMPILED, EAGER, "--within", "5")
     assert (code, err) == (
         1,
-        "error: a reproduction is within a fraction above 0 and below 1 (0.05 is 5 %), found 5\n",
+        "error: a threshold is a fraction above 0 and below 1 (0.05 is 5 %), found 5\n",
     )
 
 
@@ -388,7 +390,7 @@ def test_doctor_ends_with_1_where_something_is_missing_for_figures(
 @pytest.mark.parametrize("arguments", [[], ["nope"], ["ingest"], ["compare"], ["doctor", "--nope"]])
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
+        main(arguments)
     assert ended.value.code == 2
     assert "usage: falloff" in capsys.readouterr().err
 
@@ -396,13 +398,13 @@ def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFix
 def test_help_has_examples_and_version_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     for option, words in (("--help", "falloff compare"), ("--version", "falloff 0.")):
         with pytest.raises(SystemExit) as ended:
-            cli.main([option])
+            main([option])
         assert ended.value.code == 0
         assert words in capsys.readouterr().out
 
 
 def falloff(*arguments: object) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "import sys; from falloff.cli import main; sys.exit(main())"]
+    command = [sys.executable, "-c", "import sys; from falloff.cli.main import main; sys.exit(main())"]
     return subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, check=False)
 
 
@@ -416,7 +418,7 @@ def test_help_answers_at_once() -> None:
 
 def test_importing_it_loads_nothing_heavy() -> None:
     code = (
-        "import sys, falloff.cli, falloff.doctor\n"
+        "import sys, falloff.cli.main, falloff.cli.doctor\n"
         "print(sorted({'torch', 'pandas', 'numpy', 'matplotlib', 'pyarrow'} & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -424,7 +426,7 @@ def test_importing_it_loads_nothing_heavy() -> None:
 
 
 def test_a_pipe_that_closes_early_is_no_error() -> None:
-    command = f"'{sys.executable}' -c 'import sys; from falloff.cli import main; sys.exit(main())' ingest '{H200}'"
+    command = f"'{sys.executable}' -c 'import sys; from falloff.cli.main import main; sys.exit(main())' ingest '{H200}'"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{command} | head -n 1"],
         capture_output=True,

@@ -1,0 +1,103 @@
+"""falloff ingest, doctor, compare. Exit codes: 0 well, 1 a user's mistake, 2 usage."""
+
+import argparse
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+DESCRIPTION = "What the next node buys: logs in, records out; what is here; what differs between two runs."
+EXAMPLES = """examples:
+  falloff ingest run.log                     read a log, whatever program wrote it
+  falloff ingest data/external data/raw      walk folders; each file left out is named with its reason
+  falloff ingest run.log --json              the same for a program to read
+  falloff doctor                             what is here, and what is missing for which part
+  falloff compare a.log b.log                which fields differ, and which make a comparison unfair
+  falloff compare 8.log 128.log --axis num_gpus
+  falloff compare 8.log 32.log 128.log       a series: which of them differ in more than the number of GPUs
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parsed = _parser().parse_args(arguments)
+    try:
+        # everything heavy is imported by the command that needs it, so that --help answers at once
+        code: int = importlib.import_module(parsed.module).run(parsed)
+        return code
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # `falloff ingest ... | head` closes the pipe; what is left in the buffer has nowhere to go
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="falloff",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"falloff {version('falloff')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    ingest = _add(commands, "ingest", "falloff.cli.ingest", "print the records of logs, whoever wrote them")
+    ingest.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH", help="log, trace, power samples, table or folder"
+    )
+    ingest.add_argument(
+        "--framework",
+        default="auto",
+        metavar="NAME",
+        help="the framework of a training log whose content does not tell it (default: auto)",
+    )
+    doctor = _add(commands, "doctor", "falloff.cli.doctor", "say what is here, and what is missing for which part")
+    doctor.add_argument("--root", type=Path, default=Path(), help="the checkout (default: this folder)")
+    compare = _add(
+        commands, "compare", "falloff.cli.compare", "say what differs between two runs, or along a series of them"
+    )
+    compare.add_argument(
+        "paths",
+        nargs="+",
+        metavar="PATH",
+        help="two logs or record files, PATH#RECORD_ID where one holds more than one record; one path, or three and "
+        "more, are a series of all records in them",
+    )
+    compare.add_argument(
+        "--axis",
+        action="append",
+        default=[],
+        metavar="FIELD",
+        help="a field whose difference is the question, such as num_gpus (may be repeated; a series is in the order of "
+        "the first)",
+    )
+    compare.add_argument(
+        "--within",
+        type=_fraction,
+        metavar="FRACTION",
+        help="how near B must come to A to reproduce it, 0.05 or 5%% (default: as near as launches of the repeated cells "
+        "of a series, else 8%%, as far as readings of one published cell have moved between its launches)",
+    )
+    return parser
+
+
+def _add(commands: Any, name: str, module: str, words: str) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=words, description=words.capitalize() + ".")
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else on standard output")
+    parser.set_defaults(module=module)
+    return parser
+
+
+def _fraction(text: str) -> float:
+    """Return 0.05 for '0.05' and for '5%'."""
+    return float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)

@@ -1,0 +1,80 @@
+"""Traces, power samples and NCCL's own words as aligned text."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from falloff.ingest.recognise import read_any, read_rank_traces
+from falloff.report import device_text
+
+ROOT = Path(__file__).parents[2]
+H200 = Path("data/external/torchtitan-h200x2")
+CASES = Path("tests/cases/inputs")
+
+
+@pytest.fixture(autouse=True)
+def _at_the_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(ROOT)
+    return iter(())
+
+
+def text_of(path: Path) -> str:
+    return "\n".join(device_text.lines(read_any(path)))
+
+
+def column(text: str, name: str, place: int) -> float:
+    line = next(line for line in text.splitlines() if line.strip().startswith(f"{name} "))
+    return float(re.findall(r"[\d,]+\.\d+|\d+", line.replace("%", ""))[place].replace(",", ""))
+
+
+def test_the_parts_of_a_traced_step_that_are_printed_add_up_to_its_span() -> None:
+    text = text_of(H200 / "compile_bs2.rank0.trace.json.gz")
+    parts = ["compute", "exposed AllGather", "exposed AllReduce", "exposed ReduceScatter", "exposed copies", "idle"]
+    assert sum(column(text, name, 0) for name in parts) == pytest.approx(column(text, "span", 0), abs=0.004)
+    assert "ProfilerStep#" in text
+
+
+def test_power_samples_show_both_ways_to_energy_of_each_device() -> None:
+    text = text_of(H200 / "power.csv")
+    assert "J by counter" in text
+    assert "J by integral" in text
+    assert len([line for line in text.splitlines() if line.strip().startswith(("0 ", "1 "))]) == 2
+
+
+def test_a_cut_trace_says_so() -> None:
+    assert "status: trace_truncated" in text_of(CASES / "U113.json")
+
+
+def test_two_ranks_are_compared_as_transfer_and_waiting(tmp_path: Path) -> None:
+    both = json.loads((CASES / "U111.json").read_text())
+    for name, trace in both.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(trace))
+    reading = read_rank_traces(sorted(tmp_path.iterdir()))
+    assert reading is not None
+    text = "\n".join(device_text.lines(reading))
+    assert "900.000" in text
+    assert device_text.as_json(reading)["ranks"]["wait_ns"] == {"0": 900_000_000, "1": 0}
+
+
+def test_traces_of_one_rank_twice_are_not_taken_for_a_job(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.json").write_text((CASES / "U097.json").read_text())
+    assert read_rank_traces(sorted(tmp_path.iterdir())) is None
+
+
+def test_what_nccl_says_of_its_choices_is_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.log"
+    path.write_text(
+        "node01:100:100 [0] NCCL INFO NCCL version 2.26.2+cuda12.4\n"
+        "node01:100:100 [0] NCCL INFO AllReduce: 8388608 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..23}\n"
+    )
+    text = text_of(path)
+    assert "NCCL 2.26.2" in text
+    assert re.search(r"all_reduce +8 MiB +ring +simple +24", text)
+
+
+def test_the_profiler_plugin_of_nccl_counts_what_is_incomplete() -> None:
+    assert "left out:" in text_of(CASES / "U115.json")
