@@ -41,7 +41,8 @@ def is_progress_log(text: str) -> bool:
 
 
 def _is_step_line(text: str) -> bool:
-    return f"\t{_ITERATION}:" in text
+    # an asynchronous checkpoint has a line more when it is on disk, without figures
+    return f"\t{_ITERATION}:" in text and "\tSaved async checkpoint\t" not in text
 
 
 def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
@@ -54,8 +55,7 @@ def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         return None  # the last number may go on, or two lines ran into each other
     try:
         time = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S")
-        step, tokens = number_of(fields[_ITERATION]), number_of(fields[_TOKENS])
-        job = _tflops(fields[_JOB])
+        step, job, _ = number_of(fields[_ITERATION]), _tflops(fields[_JOB]), number_of(fields[_TOKENS])
     except (KeyError, ValueError):
         return None
     if step is None or not step.is_integer() or not 0 < step < BILLION:
@@ -64,7 +64,6 @@ def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         step=int(step),
         time=time,
         flops_per_gpu_s=None if job is None else job * TERA,
-        tokens_seen=None if tokens is None else tokens * BILLION,
         more={**fields, _GPUS: match[3]},
     )
     return logged, frozenset({_JOB, _CUMULATIVE, _FLOPS, _TOKENS}).intersection(fields)
@@ -102,9 +101,10 @@ def _seconds(before: LoggedStep | None, step: LoggedStep) -> float | None:
 def _tokens_per_step(steps: Sequence[LoggedStep]) -> float | None:
     """Return the tokens of a step from first line to last, None where rounding leaves less than two digits or so."""
     first, last = steps[0], steps[-1]
-    if first.tokens_seen is None or last.tokens_seen is None:
+    billions = [number_of(step.more[_TOKENS]) for step in (first, last)]
+    if billions[0] is None or billions[1] is None:
         return None
-    tokens = last.tokens_seen - first.tokens_seen
+    tokens = (billions[1] - billions[0]) * BILLION
     return tokens / (last.step - first.step) if tokens * LARGEST_TOKENS_ERROR > TOKENS_STEP else None
 
 
