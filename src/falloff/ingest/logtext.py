@@ -24,15 +24,17 @@ _ESCAPES = re.compile(
 )
 _ENDS = re.compile(r"[\r\n]+")
 # What launchers put before a line: torchrun --tee, PyTorch Lightning, torchx (a role with its rank, and the local one),
-# mpirun --tag-output and --timestamp-output, srun --label, kubectl logs --prefix. The rank is the number, where it is
-# one.
+# mpirun --tag-output and --timestamp-output, srun --label (ranks aligned to the right), kubectl logs --prefix and
+# --timestamps, nemo-run. The rank is the number, where it is one.
 _PREFIXES = (
     re.compile(r"\[[A-Za-z_]*(?P<rank>\d{1,9})\]:"),
     re.compile(r"\[[A-Za-z_]+(?P<rank>\d{1,9})\|\d+\]:"),
     re.compile(r"\[\d+,(?P<rank>\d{1,9})\](?:<std(?:out|err)>)?: ?"),
     re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}<std(?:out|err)>: ?"),
-    re.compile(r"(?P<rank>\d{1,9}): (?=\S| )"),
+    re.compile(r" {0,4}(?P<rank>\d{1,9}): (?=\S| )"),
     re.compile(r"\[pod/[^\]]+\] "),
+    re.compile(r"\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d)\]? "),
+    re.compile(r"[\w.-]{1,80}/\d{1,6} (?=\[[A-Za-z_]+\d{1,9}\]:|Training epoch )"),
 )
 
 

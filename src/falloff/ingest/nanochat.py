@@ -18,11 +18,11 @@ from falloff.units import MEGA, MILLI, TERA
 NANOCHAT_PEAK_FLOPS = 989e12  # one H100 SXM in bfloat16, dense; scripts/base_train.py at 3a5e0bc
 NANOGPT_PEAK_FLOPS = 312e12  # one A100 in bfloat16, dense; model.py, estimate_mfu
 
-_STEP = re.compile(r"step (?P<step>\d+)(?:/(?P<total>\d+))? \(\d+(?:\.\d+)?%\) \|(?P<rest>.*)$")
-_ITER = re.compile(r"iter (?P<step>\d+): (?P<rest>loss .*\btime .*)$")
-_IS_STEP = re.compile(r"step \d+(?:/\d+)? \(\d|iter \d+: loss |.*\| tok/sec: \d")
-_IS_NANOCHAT = re.compile(r"^(?:\S*: ?)?step \d+(?:/\d+)? \([\d.]+%\) \| .*\btok/sec: [\d,]+", re.MULTILINE)
-_IS_NANOGPT = re.compile(r"^(?:\S*: ?)?iter \d+: loss \S+, time [\d.]+ms", re.MULTILINE)
+_STEP = re.compile(r"\bstep (?P<step>\d+)(?:/(?P<total>\d+))? \(\d+(?:\.\d+)?%\) \|(?P<rest>.*)$")
+_ITER = re.compile(r"\biter (?P<step>\d+): (?P<rest>loss \S+, time .*)$")
+_IS_STEP = re.compile(r"\bstep \d+(?:/\d+)? \(\d|\biter \d+: loss |\| tok/sec: \d")
+_IS_NANOCHAT = re.compile(r"^(?:.{0,80}\b)?step \d+(?:/\d+)? \([\d.]+%\) \| .{0,200}\btok/sec: [\d,]+", re.MULTILINE)
+_IS_NANOGPT = re.compile(r"^(?:.{0,80}\b)?iter \d+: loss \S+, time [\d.]+ms", re.MULTILINE)
 _MILLISECONDS = re.compile(r"(\d+(?:\.\d+)?)ms$")
 _SHARE = re.compile(r"(-?\d+(?:\.\d+)?|inf|nan)%?\*?$")  # a fork marks a peak that it guesses by *
 _PLACED = frozenset({"loss", "dt", "time", "tok/sec", "mfu", "bf16_mfu", "grad norm"})
@@ -55,7 +55,7 @@ def share_over(share: float, own_peak_flops: float, peak_flops: float) -> float:
 
 
 def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
-    of_nanochat, of_nanogpt = _STEP.match(line.text), _ITER.match(line.text)
+    of_nanochat, of_nanogpt = _STEP.search(line.text), _ITER.search(line.text)
     match = of_nanochat or of_nanogpt
     if match is None:
         return None
@@ -64,9 +64,9 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     duration = _MILLISECONDS.match(named.get("dt") or named.get("time") or "")
     share_name = next((name for name in ("mfu", "bf16_mfu") if name in named), None)
     share = _SHARE.match(named[share_name]) if share_name else None
-    if "loss" not in named or duration is None or (share_name and share is None):
+    if "loss" not in named or (share_name and share is None):
         return None
-    if of_nanochat and "tok/sec" not in named:
+    if duration is None and ("dt" in named or "tok/sec" not in named):
         return None
     if not line.is_ended and not of_nanogpt:
         return None  # the last number may go on
@@ -79,7 +79,7 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         num_steps=1,
         loss=number_of(named["loss"]),
         grad_norm=number_of(named.get("grad norm", "")),
-        step_s=float(duration[1]) * MILLI or None,
+        step_s=float(duration[1]) * MILLI or None if duration else None,
         tokens_per_s=number_of(named.get("tok/sec", "")) or None,
         # -100 % and 0 % stand for an MFU that is not known: the first iterations, a GPU without a peak
         peak_flops_share=float(share[1]) / 100 if share and float(share[1]) > 0 else None,
@@ -161,7 +161,7 @@ def _settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[s
 
 NANOCHAT = System(
     name="nanochat",
-    is_step=lambda text: bool(_IS_STEP.match(text)),
+    is_step=lambda text: bool(_IS_STEP.search(text)),
     parse=_parse,
     read_facts=_facts,
     # nanochat's steps are timed without what comes between them; nanoGPT's time is of all that one iteration does

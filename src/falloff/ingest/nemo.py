@@ -20,7 +20,9 @@ _BAR = re.compile(
     r"Epoch (?P<epoch>\d+): *:? *(?:(?P<percent>\d+)%\|[^|]*\|)? *(?P<count>\d+)(?:/(?P<total>\d+|\?))?(?:it)? "
     r"\[(?P<inside>[^\[\]]*)\]"
 )
-_LINE = re.compile(r"(?:^|\s)Training epoch (?P<epoch>\d+), iteration (?P<count>\d+)/(?P<total>\d+) \|(?P<rest>.*)$")
+_LINE = re.compile(
+    r"(?<![A-Za-z])Training epoch (?P<epoch>\d+), iteration (?P<count>\d+)/(?P<total>\d+) \|(?P<rest>.*)$"
+)
 _IS_STEP = re.compile(
     r"Epoch \d+: .{0,2000}(?:global_step=\d|reduced_train_loss=[\d.]+(?:,|$)|train_step_timing in s=\d)"
     r"|Training epoch \d+, iteration \d+/\d+ \|"
@@ -42,6 +44,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "teraflops": ("TFLOPS_per_GPU", "tflops_per_sec_per_gpu"),
     "global_batch": ("global_batch_size",),
     "samples_seen": ("consumed_samples",),
+    "memory_bytes": ("peak_memory_usage",),
 }
 _PLACED = {name for names in _NAMES.values() for name in names} | {"global_step"}
 
@@ -132,11 +135,12 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         tokens_per_gpu_s=values["tokens_per_gpu_s"] or None,
         flops_per_gpu_s=None if values["teraflops"] is None else values["teraflops"] * TERA,
         global_batch=int(batch) if batch else None,
+        memory_bytes=values["memory_bytes"] or None,
         samples_seen=values["samples_seen"],
         more={name: value for name, value in found.items() if name not in _PLACED},
     )
-    # a timing is printed from the second step on; an evaluation's loss stays once there has been one
-    return step, frozenset(found) & {"reduced_train_loss", "consumed_samples", "lr"}
+    # consumed_samples is printed from the second step on; an evaluation's loss stays once there has been one
+    return step, frozenset(found) & {"reduced_train_loss", "lr"}
 
 
 def _step_number(text: str, count: int, *, is_bar: bool) -> int | None:
@@ -169,7 +173,7 @@ def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
     members = next((match for text in texts if (match := _MEMBERS.search(text))), None)
     if members and int(members[1]):
         found["num_gpus"] = int(members[1])
-    return found
+    return {**found, "memory_kind": "cuda peak"}
 
 
 def _settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[str]) -> Settled:

@@ -17,11 +17,13 @@ from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import GIB
 
-_OPENS = re.compile(r"(?:^|\s)\[step=(?P<step>\d+)/(?P<total>[\d,]+|\?\?\?),epoch=(?P<epoch>\d+)[^\]]{0,80}\]$")
+_OPENS = re.compile(r"(?:^|\s)\[step=(?P<step>\d+)/(?P<total>[\d,]+|\?\?\?)(?:,epoch=(?P<epoch>\d+))?[^\]]{0,80}\]$")
 _VALUE = re.compile(r"\s{2,40}(?P<name>[A-Za-z][^=]{0,200})=(?P<value>\S{1,100})$")
 _OURS = re.compile(r"\s{2,40}(?:throughput|gpu_memory|system|optim|train)/[^=]{1,200}=\S{1,100}$")
 _IS_OLMO = re.compile(
-    r"\[step=\d+/(?:[\d,]+|\?\?\?),epoch=\d+[^\]\n]{0,80}\]|^[ \t]{2,40}throughput/device/(?:TPS|tokens_per_sec)", re.M
+    r"\[step=\d+/(?:[\d,]+|\?\?\?)(?:,epoch=\d+[^\]\n]{0,80}\]|\]\n[ \t]{2,40}(?:train|throughput|optim)/)"
+    r"|^[ \t]{2,40}throughput/device/(?:TPS|tokens_per_sec)",
+    re.MULTILINE,
 )
 _STAMP = re.compile(r"\[?(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
 
@@ -85,7 +87,7 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         flops_per_gpu_s=values["flops_per_gpu_s"],
         peak_flops_share=None if share is None else share / 100,
         tokens_seen=values["tokens_seen"],
-        more={name: value for name, value in found.items() if name not in placed} | {"epoch": heading["epoch"]},
+        more={name: value for name, value in found.items() if name not in placed},
     )
     return step, frozenset(name for name in found if name.startswith(_ALWAYS))
 

@@ -16,15 +16,16 @@ from falloff.ingest.torchtitan_facts import read_facts
 from falloff.ingest.training_log import LoggedStep, System
 from falloff.units import GIB, TERA
 
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) - \S+ - [A-Z]+ - ")
+# another logger's time stands in brackets and has six digits
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3,6})(?: - \S+ - [A-Z]+ - |\]\[)")
 # a line that begins with "validate step:" is no training step
-_STEP = re.compile(r"(?:^|INFO - )step:\s*(\d+)(?=\s|,|$)")
+_STEP = re.compile(r"(?:^|INFO - |\] )step:\s*(\d+)(?=\s|,|$)")
 _STEP_AFTER_LOSS = re.compile(r"(?:^|INFO - )current loss: .{1,40} at iter (\d+)(?=\s|$)")
 _COUNT = r"\d{1,3}(?:,\d{3})+|\d+"
 _NUMBER = r"[-+]?(?:\d+\.\d+(?:e[-+]\d+)?|nan|inf)"
 _TAG = re.compile(r"\[titan\] \d{4}-\d\d-\d\d ")
 _STEP_LINE = re.compile(
-    r"(?:^|INFO - )(?:step:\s*\d+\s.{0,300}\b(?:tps|wps):|step:\s*\d+,? .{0,40}\bcurrent loss:"
+    r"(?:^|INFO - |\] )(?:step:\s*\d+\s.{0,300}\b(?:tps|wps):|step:\s*\d+,? .{0,40}\bcurrent loss:"
     r"|current loss: .{1,40} at iter \d|step:\s*\d+\s.{0,60}\biter:\s*\d.{0,60}\bdata:)",
     re.MULTILINE,
 )
