@@ -227,3 +227,39 @@ def test_the_sentence_says_how_the_batch_goes_with_the_gpus() -> None:
     )
     assert compare_records(record(), record(num_gpus=128)).scaling == "strong"
     assert compare_records(record(), record()).scaling is None
+
+
+FIELDS = {
+    "site": st.sampled_from([None, "r1", "r2"]),
+    "torch": st.sampled_from([None, "", "2.8", "2.9"]),
+    "num_gpus": st.sampled_from([8, 16, 128]),
+    "global_batch": st.sampled_from([None, 16, 32, 256]),
+    "sm_clock_mhz": st.sampled_from([None, math.nan, 1980.0, 1965.0, 1500.0]),
+    "placement": st.sampled_from([None, "a", "b"]),
+    "nodes": st.sampled_from([None, 1, 2]),
+    "window": st.sampled_from([None, "steps 1-10", "steps 1-90", "step 90"]),
+    "reported_tokens_per_gpu_s": st.sampled_from([None, 90.0, 100.0, 130.0]),
+}
+
+
+@given(st.fixed_dictionaries(FIELDS), st.fixed_dictionaries(FIELDS), st.sampled_from([(), ("num_gpus",)]))
+def test_what_differs_does_not_depend_on_which_record_is_first(
+    one: dict[str, Any], other: dict[str, Any], axes: tuple[str, ...]
+) -> None:
+    a, b = ({**record(), **values} for values in (one, other))
+    forth, back = compare_records(a, b, axes), compare_records(b, a, axes)
+    assert (forth.unfair, forth.apart, forth.causes, forth.scaling) == (
+        back.unfair,
+        back.apart,
+        back.causes,
+        back.scaling,
+    )
+    assert [field.verdict for field in forth.fields] == [field.verdict for field in back.fields]
+    assert forth.ratio is None or back.ratio == pytest.approx(1 / forth.ratio)
+
+
+@given(st.fixed_dictionaries(FIELDS))
+def test_a_record_never_differs_from_itself(values: dict[str, Any]) -> None:
+    comparison = compare_records({**record(), **values}, {**record(), **values})
+    assert comparison.names("differs") == ()
+    assert comparison.marks == ()

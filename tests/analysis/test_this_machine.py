@@ -292,3 +292,13 @@ def test_without_a_repeat_nothing_is_within_a_spread_that_nobody_knows():
     alone = this_machine.what_more_buys(pd.DataFrame([a_cell("n", 1, 100.0)]))
     assert pd.isna(alone.loc["n", "more_y"])
     assert this_machine.what_more_buys(pd.DataFrame([a_cell("n", 1, 100.0)]).iloc[:0]).empty
+
+
+def test_cells_and_launches_of_other_software_are_marked(study, tmp_path):
+    runs = all_runs(study, torch="2.8")
+    runs[1] = run(study.cells[0], 2, torch="2.9")
+    runs[3:6] = [run(study.cells[1], repeat, torch="2.10") for repeat in (1, 2, 3)]
+    throughput = tabulate(study, tmp_path, runs, all_sweeps(study))[0].set_index("label")
+    assert throughput.loc["dp_shard 1", "flags"] == "its launches differ in torch: 2.8 → 2.9"
+    assert throughput.loc["dp_shard 2", "flags"] == "torch: 2.8 → 2.10"
+    assert throughput.loc["tp 2", "flags"] is None or pd.isna(throughput.loc["tp 2", "flags"])

@@ -1,7 +1,7 @@
 """The table of figure h200: runs on H200 GPUs, ours and imported ones, metric by metric."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -61,14 +61,17 @@ def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFra
     good = good.assign(origin=good["record_id"].str.rpartition("/")[0])
     cells = list(points.groups(good, CELL_FIELDS))
     named = cell_names(cells)
+    metrics = _metrics(known)
+    spreads = {panel: points.pools(cells, metric) for panel, (metric, _) in metrics.items()}
     table = points.points_frame(
-        [row for group, names in zip(cells, named, strict=True) for row in _cell_rows(group, names, known)]
+        [row for group, names in zip(cells, named, strict=True) for row in _cell_rows(group, names, metrics, spreads)]
     )
     return table, coverage_frame(_coverage(here, cells, [names["series"] for names in named]))
 
 
-def _cell_rows(group: pd.DataFrame, names: dict[str, str], known: dict[str, Hardware]) -> list[dict[str, Any]]:
-    metrics: dict[str, tuple[points.Metric, str]] = {
+def _metrics(known: dict[str, Hardware]) -> dict[str, tuple[points.Metric, str]]:
+    """Return of each panel its metric, and what stands in its place where a cell lacks it."""
+    return {
         "tokens_per_gpu_s": (tokens_per_gpu_s, "not stated"),
         "mfu": (lambda row: mfu(row, known), "not defined"),
         "memory_bytes": (lambda row: number(row, "memory_bytes"), "not stated"),
@@ -77,6 +80,14 @@ def _cell_rows(group: pd.DataFrame, names: dict[str, str], known: dict[str, Hard
         "communication_share": (_communication_share, "no trace"),
         "exposed_share": (points.exposed_share, "no trace"),
     }
+
+
+def _cell_rows(
+    group: pd.DataFrame,
+    names: dict[str, str],
+    metrics: Mapping[str, tuple[points.Metric, str]],
+    spreads: Mapping[str, points.Pools],
+) -> list[dict[str, Any]]:
     notes = sorted({note for note in group["note"] if isinstance(note, str)})
     more = {
         **names,
@@ -86,7 +97,10 @@ def _cell_rows(group: pd.DataFrame, names: dict[str, str], known: dict[str, Hard
         "note": "; ".join(notes) or None,
     }
     x = float(group["num_gpus"].iloc[0])
-    rows = [points.point(group, metric, panel=panel, x=x, **more) for panel, (metric, _) in metrics.items()]
+    rows = [
+        points.point(group, metric, panel=panel, x=x, spreads=spreads[panel], **more)
+        for panel, (metric, _) in metrics.items()
+    ]
     for row, (_, lacking) in zip(rows, metrics.values(), strict=True):
         row["label"] = lacking if row["y"] is None else None
     return rows

@@ -77,6 +77,7 @@ _POOLED_BY = (
 _WITH_LAUNCHES = ("measured", "imported")
 
 Metric = Callable[[Row], float]
+Pools = Mapping[Hashable, Pool]
 
 
 def groups(runs: pd.DataFrame, by: Sequence[str]) -> Iterator[pd.DataFrame]:
@@ -90,7 +91,7 @@ def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
-def pools(cells: Iterable[pd.DataFrame], metric: Metric) -> Mapping[Hashable, Pool]:
+def pools(cells: Iterable[pd.DataFrame], metric: Metric) -> Pools:
     """Return the spread between launches that comparable cells share in one metric, by pool_key."""
     comparable: dict[Hashable, list[list[float]]] = {}
     for cell in cells:
@@ -119,7 +120,7 @@ def point(
     panel: str,
     series: str,
     x: float,
-    spreads: Mapping[Hashable, Pool] | None = None,
+    spreads: Pools | None = None,
     **more: Any,
 ) -> dict[str, Any]:
     """Return one row of a tidy table from the launches of one cell: the metric's centre and interval, and identity.

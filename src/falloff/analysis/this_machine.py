@@ -15,6 +15,7 @@ from falloff.analysis.bandwidth import (
     median_time_s,
     times_s,
 )
+from falloff.analysis.comparability import compare_records
 from falloff.analysis.coverage import CoverageRow, coverage_frame, current_records, study_coverage
 from falloff.analysis.efficiency import Row, mean_step_s, number, tokens_per_s
 from falloff.analysis.noise import launch_noise, too_short
@@ -131,11 +132,19 @@ def _run_rows(runs: pd.DataFrame, several_backends: bool) -> list[dict[str, Any]
 
 
 def _marks(cells: Sequence[pd.DataFrame]) -> dict[str, tuple[str, ...]]:
-    """Return what cells differ in beside ranks and layout, from most others of their network, by their first launch."""
+    """Return by the first launch of a cell what it differs in, beside ranks and layout, from most cells of its network.
+
+    And what its own launches differ in: those are then no repeats.
+    """
     marks: dict[str, tuple[str, ...]] = {}
     for network in {str(cell["network"].iloc[0]) for cell in cells}:
         first = [points.rows_of(cell)[0] for cell in cells if cell["network"].iloc[0] == network]
         marks |= marks_along(first, "num_gpus", also=_ASKED)
+    for cell in cells:
+        launch, *others = points.rows_of(cell)
+        unlike = dict.fromkeys(mark for other in others for mark in compare_records(launch, other).marks)
+        name = str(launch["record_id"])
+        marks[name] = (*marks.get(name, ()), *(f"its launches differ in {mark}" for mark in unlike))
     return marks
 
 
