@@ -120,12 +120,11 @@ def test_a_cut_at_any_byte_gives_the_complete_events_or_a_sentence(
     raw = text.encode("utf-8")
     path = tmp_path / "trace.json"
     path.write_bytes(raw[: data.draw(st.integers(0, len(raw) - 1))])
-    try:
-        trace = read_trace(path)
-    except TraceError as error:
-        assert error.status == "not_a_trace"
-        assert b"traceEvents" not in path.read_bytes() or not path.read_bytes().rstrip().count(b"[")
+    if b"[" not in path.read_bytes():  # the list has not begun
+        with pytest.raises(TraceError, match="holds no traceEvents"):
+            read_trace(path)
         return
+    trace = read_trace(path)
     assert trace.status == "trace_truncated"
     whole = rows_by_parser(text)
     assert rows_of(trace) == whole[: len(trace.start_ns)]
@@ -180,8 +179,12 @@ def test_host_operators_annotations_and_synchronisation_are_left_out(tmp_path: P
 
 
 def test_traces_of_older_and_other_profilers_are_read(tmp_path: Path) -> None:
-    rows = [kernel("gemm", 0, 1, cat="Kernel"), kernel("Memcpy HtoD", 2, 1, cat="Memcpy"),
-            kernel("CopyHostToDevice", 4, 1, cat="gpu_memcpy"), kernel("__amd_rocclr_fillBufferAligned", 6, 1)]  # fmt: skip
+    rows = [
+        kernel("gemm", 0, 1, cat="Kernel"),
+        kernel("Memcpy HtoD", 2, 1, cat="Memcpy"),
+        kernel("CopyHostToDevice", 4, 1, cat="gpu_memcpy"),
+        kernel("__amd_rocclr_fillBufferAligned", 6, 1),
+    ]
     trace = read_trace(write(tmp_path / "t.json", rows))
     assert [KINDS[kind] for kind in trace.kind] == ["compute", "copy", "copy", "copy"]
 
@@ -322,7 +325,7 @@ def test_deep_nesting_is_a_sentence_or_is_passed_over(tmp_path: Path) -> None:
 def test_a_file_made_to_exhaust_memory_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(gzip.compress(b'[{"ph": "X", "name": "' + b"a" * (90 << 20), 6))
-    with pytest.raises(TraceError, match="unpacks to more|does not end"):
+    with pytest.raises(TraceError, match=r"unpacks to more|does not end"):
         read_trace(path)
 
 
@@ -362,7 +365,6 @@ def test_damage_within_a_packed_file_is_a_cut(tmp_path: Path) -> None:
     packed[len(packed) // 2] ^= 255
     path = tmp_path / "t.json"
     path.write_bytes(bytes(packed))
-    try:
-        assert read_trace(path).num_events <= 3000
-    except TraceError as error:
-        assert error.status in ("trace_invalid", "not_a_trace")
+    trace = read_trace(path)
+    assert trace.status == "trace_truncated"
+    assert trace.num_events < 3000

@@ -12,12 +12,13 @@ from typing import Any, Literal
 import numpy as np
 
 from falloff.ingest.intervals import Intervals, first_come, gaps, union
-from falloff.ingest.kernel_names import KINDS
+from falloff.ingest.kernel_names import KINDS, Kind
 from falloff.ingest.trace import Trace, read_trace
 from falloff.ingest.trace_steps import Window, busy_events, launch_ns, windows
 from falloff.units import NANO
 
 Status = Literal["ok", "trace_truncated", "no communication kernels"]
+_COMMUNICATION = KINDS.index("communication")
 UNNAMED = "unnamed"  # a communication kernel whose name and arguments do not say which collective it is
 
 
@@ -95,32 +96,21 @@ class Calls:
     message_bytes: int | None
 
 
-@dataclass(frozen=True, eq=False)
-class _Sets:
-    """What runs when, over all of a trace."""
-
-    compute: Intervals
-    comm: Intervals
-    copy: Intervals
-    working: Intervals  # compute or communication
-    busy: Intervals
-    host_late: Intervals | None
-    collectives: Mapping[str, tuple[Intervals, Intervals]]  # all of it, and first-come parts with compute
-    groups: Mapping[str, tuple[Intervals, Intervals]]
-
-
 def measure_exposure(trace: Trace) -> Exposure:
     """Return how the profiled steps of a trace divide on the device; ValueError where it holds no kernels.
 
     A step whose kernels are missing is in `steps`, and in none of the sums. See trace_steps for what a step is.
     """
     found, words = windows(trace)
-    sets = _sets(trace)
-    steps = [StepExposure(number=window.number, is_kept=window.is_kept, **_parts(sets, window)) for window in found]
+    parts = _parts(trace, found)
+    steps = [
+        StepExposure(number=window.number, is_kept=window.is_kept, num_kernels=window.num_kernels, **of_window)
+        for window, of_window in zip(found, parts, strict=True)
+    ]
     kept = [step for step in steps if step.is_kept]
     return Exposure(
         **_summed(kept),
-        status=_status(trace, sets),
+        status=_status(trace),
         window=words + _caveats(trace),
         num_steps=len(kept) if found[0].number is not None else None,
         steps=tuple(steps),
@@ -128,11 +118,11 @@ def measure_exposure(trace: Trace) -> Exposure:
     )
 
 
-def _status(trace: Trace, sets: _Sets) -> Status:
+def _status(trace: Trace) -> Status:
     if trace.status != "ok":
         return trace.status
     is_many = trace.world_size is None or trace.world_size > 1
-    return "no communication kernels" if is_many and not len(sets.comm.starts) else "ok"
+    return "no communication kernels" if is_many and not (trace.kind == _COMMUNICATION).any() else "ok"
 
 
 def _caveats(trace: Trace) -> str:
@@ -141,86 +131,81 @@ def _caveats(trace: Trace) -> str:
     return rejected + cut
 
 
-def _sets(trace: Trace) -> _Sets:
-    kind, busy = trace.kind, busy_events(trace)
+def _parts(trace: Trace, found: Sequence[Window]) -> list[dict[str, Any]]:
+    """Return the parts of each window; a set of instants is let go of when it is measured, for they are long."""
+    starts = np.array([window.start_ns for window in found], np.int64)
+    ends = np.array([window.end_ns for window in found], np.int64)
+    kind = trace.kind
 
-    def running(which: Any) -> Intervals:
-        return union((trace.start_ns[which], trace.end_ns[which]))
+    def running(name: Kind) -> Intervals:
+        return union((trace.start_ns[kind == KINDS.index(name)], trace.end_ns[kind == KINDS.index(name)]))
 
-    compute, comm, copy = (running(kind == KINDS.index(name)) for name in ("compute", "communication", "copy"))
-    calls = np.flatnonzero(kind == KINDS.index("communication"))
-    collectives = [trace.collective(call) or UNNAMED for call in calls.tolist()]
-    groups = [trace.detail(call).group_name for call in calls.tolist()]
-    all_busy = running(busy)
-    return _Sets(
-        compute=compute,
-        comm=comm,
-        copy=copy,
-        working=union(compute, comm),
-        busy=all_busy,
-        host_late=_host_late(trace, busy, all_busy),
-        collectives=_by_label(trace, calls, collectives, compute),
-        groups=_by_label(trace, calls, groups, compute),
-    )
+    compute, comm, copy = running("compute"), running("communication"), running("copy")
+    calls = np.flatnonzero(kind == _COMMUNICATION)
+    labelled = {
+        "collective": _by_label(trace, calls, [trace.collective(i) or UNNAMED for i in calls.tolist()], compute, found),
+        "group": _by_label(trace, calls, [trace.detail(i).group_name for i in calls.tolist()], compute, found),
+    }
+    compute_ns, comm_ns, copy_ns = (each.within(starts, ends) for each in (compute, comm, copy))
+    working = union(compute, comm)
+    working_ns = working.within(starts, ends)
+    busy = union(working, copy)
+    busy_ns = busy.within(starts, ends)
+    late = _host_late(trace, busy)
+    late_ns = [None] * len(found) if late is None else late.within(starts, ends).tolist()
+    numbers = {
+        "span_ns": ends - starts,
+        "compute_ns": compute_ns,
+        "comm_ns": comm_ns,
+        "exposed_comm_ns": working_ns - compute_ns,
+        "copy_ns": copy_ns,
+        "exposed_copy_ns": busy_ns - working_ns,
+        "idle_ns": ends - starts - busy_ns,
+    }
+    return [
+        {name: int(values[i]) for name, values in numbers.items()}
+        | {"launch_gap_ns": late_ns[i]}
+        | {f"by_{label}_ns": of_all[i] for label, (of_all, _) in labelled.items()}
+        | {f"exposed_by_{label}_ns": exposed[i] for label, (_, exposed) in labelled.items()}
+        for i in range(len(found))
+    ]
 
 
 def _by_label(
-    trace: Trace, calls: Any, labels: Sequence[str], compute: Intervals
-) -> dict[str, tuple[Intervals, Intervals]]:
+    trace: Trace, calls: Any, labels: Sequence[str], compute: Intervals, found: Sequence[Window]
+) -> tuple[list[dict[str, int]], list[dict[str, int]]]:
+    """Return for each window how long the calls of each label run, and what of exposed communication is theirs."""
+    names = sorted(set(labels))
+    which = np.array([names.index(label) for label in labels], np.int64)
     starts, ends = trace.start_ns[calls], trace.end_ns[calls]
-    own = first_come(starts, ends)
-    names = np.array(labels, object)
-    return {
-        name: (union((starts[which], ends[which])), union(compute, (own[0][which], own[1][which])))
-        for name in sorted(set(labels))
-        if (which := names == name).any()
-    }
+    runs = [union((starts[which == i], ends[which == i])) for i in range(len(names))]
+    own_starts, own_ends, order = first_come(starts, ends)
+    lengths, exposed = [], []
+    for window in found:
+        ran = {name: int(run.within(window.start_ns, window.end_ns)) for name, run in zip(names, runs, strict=True)}
+        begin, end = (np.clip(own, window.start_ns, window.end_ns) for own in (own_starts, own_ends))
+        inside = np.flatnonzero(begin < end)
+        begin, end = begin[inside], end[inside]
+        alone = np.zeros(len(names), np.int64)
+        np.add.at(alone, which[order][inside], end - begin - compute.within(begin, end))
+        lengths.append({name: ns for name, ns in ran.items() if ns})
+        exposed.append({name: int(ns) for name, ns in zip(names, alone, strict=True) if ran[name]})
+    return lengths, exposed
 
 
-def _host_late(trace: Trace, busy: Any, all_busy: Intervals) -> Intervals | None:
+def _host_late(trace: Trace, all_busy: Intervals) -> Intervals | None:
     """Return the idle instants at which the host had not yet called what runs next; None where no launch is known."""
     launched, is_known = launch_ns(trace)
+    busy = busy_events(trace) & (trace.start_ns < trace.end_ns)
     if not (is_known & busy).any():
         return None
     idle = gaps(all_busy)
-    events = np.flatnonzero(busy & (trace.start_ns < trace.end_ns))
-    order = events[np.argsort(trace.start_ns[events], kind="stable")]
-    next_event = order[np.searchsorted(trace.start_ns[order], idle.ends)] if len(idle.ends) else order[:0]
-    late_until = np.minimum(launched[next_event], idle.ends)
-    is_late = is_known[next_event] & (late_until > idle.starts)
+    events = np.flatnonzero(busy & np.isin(trace.start_ns, idle.ends))
+    events = events[np.argsort(trace.start_ns[events], kind="stable")]
+    following = events[np.searchsorted(trace.start_ns[events], idle.ends)] if len(idle.ends) else events[:0]
+    late_until = np.minimum(launched[following], idle.ends)
+    is_late = is_known[following] & (late_until > idle.starts)
     return Intervals(idle.starts[is_late], late_until[is_late])
-
-
-def _parts(sets: _Sets, window: Window) -> dict[str, Any]:
-    start, end = window.start_ns, window.end_ns
-
-    def inside(intervals: Intervals) -> int:
-        return int(intervals.within(start, end))
-
-    compute, working, busy = inside(sets.compute), inside(sets.working), inside(sets.busy)
-
-    def by_label(labelled: Mapping[str, tuple[Intervals, Intervals]]) -> tuple[dict[str, int], dict[str, int]]:
-        lengths = {name: inside(of_all) for name, (of_all, _) in labelled.items()}
-        exposed = {name: inside(own) - compute for name, (_, own) in labelled.items() if lengths[name]}
-        return {name: ns for name, ns in lengths.items() if ns}, exposed
-
-    collectives, exposed_collectives = by_label(sets.collectives)
-    groups, exposed_groups = by_label(sets.groups)
-    return {
-        "span_ns": end - start,
-        "compute_ns": compute,
-        "comm_ns": inside(sets.comm),
-        "exposed_comm_ns": working - compute,
-        "copy_ns": inside(sets.copy),
-        "exposed_copy_ns": busy - working,
-        "idle_ns": end - start - busy,
-        "launch_gap_ns": None if sets.host_late is None else inside(sets.host_late),
-        "by_collective_ns": collectives,
-        "exposed_by_collective_ns": exposed_collectives,
-        "by_group_ns": groups,
-        "exposed_by_group_ns": exposed_groups,
-        "num_kernels": window.num_kernels,
-    }
 
 
 def _summed(steps: Sequence[Parts]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ Sums of kernel times count overlapping streams twice and come to more than the w
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,15 @@ class Intervals:
         """Return the summed length."""
         return int((self.ends - self.starts).sum())
 
+    @cached_property
+    def _lengths_before(self) -> Integers:
+        return np.concatenate(([0], np.cumsum(self.ends - self.starts)))
+
     def before(self, instants: Any) -> Integers:
         """Return how much of the set lies before each instant, in nanoseconds."""
-        ends_before = np.concatenate(([0], np.cumsum(self.ends - self.starts)))
         which = np.searchsorted(self.starts, instants, side="right")
         beyond = np.maximum(self.ends[np.maximum(which - 1, 0)] - instants, 0) if len(self.ends) else 0
-        within: Integers = ends_before[which] - np.where(which > 0, beyond, 0)
+        within: Integers = self._lengths_before[which] - np.where(which > 0, beyond, 0)
         return within
 
     def within(self, starts: Any, ends: Any) -> Integers:
@@ -50,16 +54,17 @@ def union(*parts: tuple[Integers, Integers] | Intervals) -> Intervals:
     return Intervals(starts[begins], furthest[np.append(begins[1:], len(starts)) - 1])
 
 
-def first_come(starts: Integers, ends: Integers) -> tuple[Integers, Integers]:
-    """Return for each interval the part that none which started earlier covers: the parts are disjoint.
+def first_come(starts: Integers, ends: Integers) -> tuple[Integers, Integers, Integers]:
+    """Return the part of each interval that none which started earlier covers, in order, and that order.
 
-    Together they cover what the intervals do, so that what overlaps is given to one of them, the first that came.
+    The parts are disjoint and cover what the intervals do together, so that what several share is given to one of
+    them, the first that came; a part may be empty.
     """
     order = np.argsort(starts, kind="stable")
-    furthest = np.maximum.accumulate(ends[order])
-    own_starts = starts.copy()
-    own_starts[order[1:]] = np.maximum(starts[order[1:]], furthest[:-1])
-    return np.minimum(own_starts, ends), ends
+    starts, ends = starts[order], ends[order]
+    if len(starts):
+        starts[1:] = np.maximum(starts[1:], np.maximum.accumulate(ends)[:-1])
+    return np.minimum(starts, ends), ends, order
 
 
 def gaps(busy: Intervals) -> Intervals:

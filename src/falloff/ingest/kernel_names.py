@@ -11,6 +11,7 @@ Kind = Literal["compute", "communication", "copy", "sync"]
 KINDS: tuple[Kind, ...] = ("compute", "communication", "copy", "sync")
 
 CUSTOM = "custom"
+_UNNAMED_NAMESPACE = "(anonymous namespace)::"
 
 
 class KernelClass(NamedTuple):
@@ -44,7 +45,7 @@ _LIBRARIES: tuple[tuple[str, str], ...] = (
     # before that intra_node_comm::oneShotAllReduceKernel
     ("symmetric memory", r"(one|two)_?shot_?all_?reduce|multimem_|symm(etric)?_?mem|intra_?node_?comm"),
     ("symmetric memory", r"(put|wait)_signal_kernel|hybridCubeMeshAllReduce"),
-    # deep_ep::intranode::dispatch, internode::combine, internode_ll::dispatch; hybrid_ep; the layout is local arithmetic
+    # deep_ep::intranode::dispatch, internode::combine, internode_ll::dispatch; its layout is local arithmetic
     ("deepep", r"(deep|hybrid)_ep::(?!layout)|(intranode|internode)(_ll)?::(\w*dispatch|\w*combine|\w*notify|barrier)"),
     ("nvshmem", r"nvshmem"),
     # Transformer Engine: userbuffers_fp16_sum_inplace_gpu_rw, kuserbuffers_pushrecv
@@ -104,7 +105,8 @@ class Naming:
 
     def family_of(self, name: str) -> str | None:
         """Return the library whose communication kernels are called so; None for any other kernel."""
-        return next((family for family, rule in self.rules if re.search(rule, name, re.IGNORECASE)), None)
+        words = name.replace(_UNNAMED_NAMESPACE, "")
+        return next((family for family, rule in self.rules if re.search(rule, words, re.IGNORECASE)), None)
 
 
 NAMING = Naming()
@@ -127,5 +129,5 @@ def classify(name: str, category: str = "kernel", naming: Naming = NAMING) -> Ke
 def collective_of(words: str) -> str | None:
     """Return which collective a kernel's name, or the argument "Collective name", says; None where it says none."""
     # parameters may name types of anything: ncclDevKernelArgsStorage, ncclWorkElem
-    name = words.partition("(")[0] if not words.startswith("(") else words
+    name = words.replace(_UNNAMED_NAMESPACE, "").partition("(")[0]
     return next((collective for collective, pattern in _COLLECTIVE_PATTERNS if pattern.search(name)), None)

@@ -1,5 +1,6 @@
 """The JSON that NCCL's example profiler plugin writes: beginnings and ends of calls, operations and kernel channels."""
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from falloff.ingest.device_events import LONGEST_NS, nanoseconds
+from falloff.ingest.event_index import EventIndex
 from falloff.ingest.trace_file import ParsedEvents, TraceError, TraceFile, load
 
 # what the plugin calls its events since NCCL 2.23 (GROUP, COLL, PROXY) and since 2.27 (..._API)
@@ -47,17 +49,20 @@ def read_nccl_profile(path: Path) -> NcclProfile:
         with path.open("rb") as file:
             document = TraceFile(file, path)
             for block in document.blocks():
-                events += _parsed(block)
+                try:
+                    events += _parsed(block)
+                except (json.JSONDecodeError, RecursionError) as error:
+                    raise document.refusal(error) from error
     except OSError as error:
         raise TraceError("unreadable", f"{path}: cannot be read ({error.strerror})") from error
-    if not any(event.get("cat") in PLUGIN_CATEGORIES for event in events):
+    if not any(str(event.get("cat")) in PLUGIN_CATEGORIES for event in events):
         raise TraceError(
             "not_a_trace", f"{path}: is no output of NCCL's profiler plugin, whose events are COLL, GPU, ..."
         )
     return _pair(events, document.is_cut)
 
 
-def _parsed(block: Any) -> list[dict[str, Any]]:
+def _parsed(block: EventIndex | ParsedEvents) -> list[dict[str, Any]]:
     if isinstance(block, ParsedEvents):
         return block.events
     bounds = zip(block.starts.tolist(), block.ends.tolist(), strict=True)

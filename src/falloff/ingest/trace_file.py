@@ -98,11 +98,12 @@ class _Unpacked:
     def _unpack(self, size: int) -> bytes:
         if self._unpacker.eof:  # gzip files may be joined
             self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
+        before = self._unpacker.copy()
         try:
             piece: bytes = self._unpacker.decompress(self._packed, size)
         except zlib.error:
             self.is_cut = True
-            return b""
+            return _whole_part(before, self._packed, size)
         self._packed = self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
         return piece
 
@@ -112,6 +113,19 @@ class _Unpacked:
                 "not_a_trace",
                 f"{self.path}: unpacks to more than {_MOST_UNPACKING} times its size, which no trace does",
             )
+
+
+def _whole_part(unpacker: Any, packed: bytes, size: int) -> bytes:
+    """Return what stands before the damage, which the unpacker gives only where the damage is not in the same call."""
+    whole = b""
+    for i in range(len(packed)):
+        try:
+            whole += unpacker.decompress(packed[i : i + 1])
+        except zlib.error:
+            break
+        if len(whole) >= size:
+            break
+    return whole
 
 
 @dataclass(frozen=True)
@@ -285,7 +299,8 @@ class TraceFile:
             try:
                 event, end = DECODER.raw_decode(text, between.end())
             except (json.JSONDecodeError, RecursionError) as error:
-                if isinstance(error, RecursionError) or not is_cut(error):
+                # of a packed file that is damaged what was unpacked last is garbage, which is no fault of the trace
+                if isinstance(error, RecursionError) or not (is_cut(error) or self._source.is_cut):
                     self.num_events += len(events)
                     raise self._invalid(error) from error
                 return ParsedEvents(events), at, False
