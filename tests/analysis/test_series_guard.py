@@ -49,6 +49,19 @@ def test_another_torch_is_marked_and_keeps_its_efficiency() -> None:
     assert odd.flags == ("torch (torch): 2.8 → 2.9",)
 
 
+def test_the_smallest_stays_the_base_where_it_differs_in_its_software_alone() -> None:
+    series = guard_series([run(8, torch="2.7"), run(16, 90.0), run(32, 90.0)])
+    assert series.base == "on-8"
+    assert [point.unfair for point in series.points] == [(), ("torch",), ("torch",)]
+
+
+def test_thousands_of_records_are_guarded_in_little_time() -> None:
+    rows = [run(8 + n, 100.0, record_id=str(n), site=f"r{n % 3 // 2}") for n in range(1000)]
+    series = guard_series(rows)
+    assert series.base == "0"
+    assert sum(point.apart for point in series.points) == 333
+
+
 def test_no_difference_is_claimed_within_what_launches_differ_by() -> None:
     near, far = guard_series([run(8), run(16, 97.0), run(32, 90.0)]).points[1:]
     assert (near.within_spread, far.within_spread) == (True, False)

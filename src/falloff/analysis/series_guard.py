@@ -1,13 +1,14 @@
 """The guard of a series: which of its points differ from the rest in anything but the axis, and what that forbids."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from falloff.analysis.comparability import SCALES, Comparison, compare_records
 from falloff.analysis.compared_fields import APART, CAUSES
 from falloff.analysis.efficiency import Row, number
-from falloff.analysis.field_values import words
+from falloff.analysis.field_values import stated, words
 from falloff.analysis.rates import rates
 from falloff.analysis.reproduction import Threshold, pooled_threshold, stated_threshold
 from falloff.analysis.scaling_kind import ScalingKind, scaling_kind
@@ -56,8 +57,8 @@ def guard_series(
 
     `also` are further fields whose difference is the question, such as those of a layout.
 
-    The base is the point with the smallest value of the axis among those that agree with most others in what matters;
-    of two points, or where none agrees with more than another, the smallest. `within`, a fraction, is how far launches
+    The base is the point with the smallest value of the axis among those from which the fewest others are apart; of two
+    points that are apart the smaller. `within`, a fraction, is how far launches
     of one cell lie apart; None takes that from the cells of our own that are there more than once, else from published
     readings. ValueError for fewer than two records, and where the axis is not stated or is no number.
     """
@@ -84,14 +85,15 @@ def guard_series(
 
 
 def marks_along(rows: Sequence[Row], axis: str, also: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:
-    """Return by record id what differs from the base of the series beside the axes, as a figure prints it.
+    """Return by record id what differs from the record that is most like all others, as a figure prints it.
 
-    A record in which nothing does is left out; one record alone has nothing to differ from. Errors as of guard_series.
+    What differs along the axes is not told. A record in which nothing else does is left out; one record alone has
+    nothing to differ from. Errors as of guard_series.
     """
     if len(rows) < 2:
         return {}
     ordered = sorted(rows, key=lambda row: _place(row, axis))
-    base = ordered[_base(ordered, (axis, *also))]
+    base = _most_alike(ordered, (axis, *also))
     found = {str(row.get("record_id")): compare_records(base, row, (axis, *also)).marks for row in ordered}
     return {name: marks for name, marks in found.items() if marks}
 
@@ -108,11 +110,21 @@ def _place(row: Row, axis: str) -> float:
 
 
 def _base(ordered: Sequence[Row], axes: Sequence[str]) -> int:
-    """Return the place of the base: the first of those that differ in the fewest fields from all the others."""
-    unlike = [
-        sum(len(compare_records(row, other, axes).unfair) for other in ordered if other is not row) for row in ordered
-    ]
-    return unlike.index(min(unlike))
+    """Return the place of the base: the first of those from which the fewest others are apart."""
+    kinds = [tuple(str(stated(row.get(name))) for name in APART) for row in ordered]
+    # a file may hold thousands of records, of few machines and works
+    example = dict(zip(reversed(kinds), reversed(ordered), strict=True))
+    count = Counter(kinds)
+    unlike = {
+        kind: sum(count[other] for other in example if compare_records(row, example[other], axes).apart)
+        for kind, row in example.items()
+    }
+    return min(range(len(ordered)), key=lambda place: unlike[kinds[place]])
+
+
+def _most_alike(ordered: Sequence[Row], axes: Sequence[str]) -> Row:
+    """Return the first of the records that differ in the fewest fields from all the others."""
+    return min(ordered, key=lambda row: sum(len(compare_records(row, other, axes).unfair) for other in ordered))
 
 
 def _repeats(rows: Sequence[Row]) -> Pool | None:
