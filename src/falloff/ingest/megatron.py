@@ -55,6 +55,8 @@ _STEADY_NAMES = frozenset(
 )
 # Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
 _TIMERS = "time (ms)"
+# Two ranks write to one terminal: what the first says without its newline has another's words behind it.
+_NEXT_WORDS = re.compile(rf"({_NANS}: *\d+ \|.*?\|?) *(?=\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*")
 SKIPPED_ALL = "its iterations were skipped: the loss scale overflowed"
 _NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|[ /]|TFLOPS$)", re.IGNORECASE)
 
@@ -74,13 +76,13 @@ def _is_step_line(text: str) -> bool:
 
 
 def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
-    found = _ITERATION.findall(line.text)
-    fields = _fields(line.text)
-    is_whole = line.text.endswith("|") or line.text.endswith(_TIMERS)
+    text = _NEXT_WORDS.sub(r"\1", line.text)
+    found, fields = _ITERATION.findall(text), _fields(text)
+    is_whole = text.endswith(("|", _TIMERS))
     if len(found) != 1 or fields is None or not is_whole or not fields.keys() & {_SKIPPED, _NANS}:
         return None
     try:
-        return _step(int(found[0][0]), int(found[0][1]), fields, line.text), _STEADY_NAMES.intersection(fields)
+        return _step(int(found[0][0]), int(found[0][1]), fields, text), _STEADY_NAMES.intersection(fields)
     except ValueError:
         return None
 
@@ -203,7 +205,7 @@ MEGATRON = System(
         ("a profiler ran", re.compile(r"ActivityProfilerController|Flops profiler started|profiler trace")),
         (
             "an iteration was run again to check it",
-            re.compile(r"rerun[ _]?(?:state )?machine.*(?:rerun|re-run)", re.IGNORECASE),
+            re.compile(r"[Nn]eed to rerun step|Unexpected result .* at iteration #"),
         ),
     ),
     begins=re.compile(r"\[before the start of training step\]|^using world size: \d"),

@@ -324,6 +324,9 @@ def _outcome(run: _Run, steps: Sequence[LoggedStep]) -> tuple[str, str | None]:
     vanished = _vanished_loss(steps)
     if vanished is not None:
         return "unstable", f"step {vanished.step} prints no loss: it is no number"
+    lost = _lost_gradient(steps)
+    if lost is not None:
+        return "unstable", f"the gradient norm of step {lost.step} is nan, and of all after it"
     if run.lost_loss is not None and any(step.loss is not None for step in steps):
         return "unstable", f"step {run.lost_loss} prints no loss, in a line that is cut: it is no number"
     last = steps[-1] if steps else None
@@ -335,6 +338,16 @@ def _outcome(run: _Run, steps: Sequence[LoggedStep]) -> tuple[str, str | None]:
         return "crash", run.failure
     where = f"after step {last.step}" if last else "before the first step line"
     return "killed", f"the log ends {where} and does not say that the run is done; it may be an excerpt"
+
+
+def _lost_gradient(steps: Sequence[LoggedStep]) -> LoggedStep | None:
+    """Return the first of the last steps whose gradient norms are all nan; one that recovers was a skipped step."""
+    lost = None
+    for step in reversed(steps):
+        if step.grad_norm is None or not math.isnan(step.grad_norm):
+            return lost
+        lost = step
+    return lost
 
 
 def _vanished_loss(steps: Sequence[LoggedStep]) -> LoggedStep | None:
