@@ -34,6 +34,9 @@ def mismatches(found: Mapping[str, Any], truth: Mapping[str, Any]) -> tuple[int,
 
 def _compared(found: Mapping[str, Any], truth: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     over = found.get("over_ranks")
+    if over:
+        yield "skew", over["skew_ns"], truth["skew_ns"]
+        yield "distance of the clocks after alignment", over["residual_ns"], 0
     for rank in truth["ranks"]:
         key = str(rank["rank"])
         got = found["ranks"].get(key, {})

@@ -9,9 +9,10 @@ import argparse
 import gzip
 import json
 import shutil
+import statistics
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +63,9 @@ class Request:
     kernels_a_step: int | None = None
 
 
+Call = tuple[tuple[int, ...], str, int, int]  # group, collective, step, and which of the step
+
+
 @dataclass(kw_only=True)
 class Tally:
     """Sums over the steps of one rank; the window of a step ends where the next one starts."""
@@ -72,6 +76,7 @@ class Tally:
     groups_ns: Counter[str] = field(default_factory=Counter)
     num: Counter[str] = field(default_factory=Counter)
     steps: list[dict[str, Any]] = field(default_factory=list)
+    waits_ns: dict[Call, int] = field(default_factory=dict)
     start_ns: int | None = None
     end_ns: int = 0
 
@@ -91,6 +96,7 @@ class Tally:
         for c in step.collectives:
             by_name[c.name] += c.end_ns - c.start_ns
             self.transfer_ns[c.name] += c.transfer_ns
+            self.waits_ns[c.group, c.name, step.number, c.index] = c.wait_ns
             self.groups_ns[kineto_text.group_name(c)[1]] += c.end_ns - c.start_ns
         self.collectives_ns.update(by_name)
         self.num.update(KIND_NAMES[a.kind] for a in step.activities)
@@ -159,7 +165,8 @@ def write_traces(request: Request) -> dict[str, Any]:
     """Write rank<r>.trace.json(.gz) for each rank and truth.json into the folder; return the truth."""
     request.folder.mkdir(parents=True, exist_ok=True)
     work = _workload(request)
-    ranks = [_write_rank(request, work, rank) for rank in range(request.num_ranks)]
+    tallies = [Tally() for _ in range(request.num_ranks)]
+    ranks = [_write_rank(request, work, rank, tally) for rank, tally in enumerate(tallies)]
     truth = {
         "num_events": request.num_events,
         "num_ranks": request.num_ranks,
@@ -167,10 +174,21 @@ def write_traces(request: Request) -> dict[str, Any]:
         "median_kernel_ns": request.median_kernel_ns,
         "seed": request.seed,
         "sync_share": request.sync_share,
+        "skew_ns": mean_skew_ns(tallies),
         "ranks": ranks,
     }
     (request.folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return truth
+
+
+def mean_skew_ns(tallies: Sequence[Tally]) -> int | None:
+    """Return the mean over calls of last arrival minus first, of those with at least two of their ranks written."""
+    waits: dict[Call, list[int]] = {}
+    for tally in tallies:
+        for call, wait_ns in tally.waits_ns.items():
+            waits.setdefault(call, []).append(wait_ns)
+    skews = [max(of_call) - min(of_call) for of_call in waits.values() if len(of_call) > 1]
+    return round(statistics.fmean(skews)) if skews else None
 
 
 def _workload(request: Request) -> Workload:
@@ -194,12 +212,11 @@ def _workload(request: Request) -> Workload:
     )
 
 
-def _write_rank(request: Request, work: Workload, rank: int) -> dict[str, Any]:
+def _write_rank(request: Request, work: Workload, rank: int, tally: Tally) -> dict[str, Any]:
     path = request.folder / f"rank{rank}.trace.json{'.gz' if request.compress else ''}"
     offset_ns = 0
     if request.clock_spread_ns:
         offset_ns = (rank * 7919 * 1009) % request.clock_spread_ns
-    tally = Tally()
     with _sections(request.folder) as (host, device, tail):
         _write_steps(request, work, rank, START_NS + offset_ns, tally, (host, device, tail))
         tail.write(_names())

@@ -34,7 +34,8 @@ class Case:
     median_kernel_us: int = 6
     arguments: tuple[str, ...] = ()
     turns: int = 3
-    only: tuple[str, ...] = ("falloff", "hta", "tracelens")  # timed; the unrounded HTA is run once for its result
+    timed: tuple[str, ...] = ("falloff", "hta", "tracelens")
+    once: tuple[str, ...] = ("falloff", "hta", "hta unrounded")  # again, untimed, with all that they can tell
 
 
 FULL = (
@@ -46,6 +47,7 @@ FULL = (
         events=200_000,
         ranks=8,
         arguments=("--clock-spread-us", "900"),
+        once=("falloff", "hta"),
     ),
     Case(
         name="synchronisation",
@@ -57,14 +59,16 @@ FULL = (
 )
 # falloff alone: does its memory grow with the file?
 GROWTH = tuple(
-    Case(name=f"growth_{events}", words="1 rank, median kernel 6 us", events=events, turns=1, only=("falloff",))
+    Case(
+        name=f"growth_{events}", words="1 rank, median kernel 6 us", events=events, turns=1, timed=("falloff",), once=()
+    )
     for events in (1_000_000, 4_300_000, 12_900_000)
 )
 
 
 def quick(case: Case) -> Case:
-    """Return a case of a tenth of the size."""
-    return replace(case, events=case.events // 10)
+    """Return a case of a tenth of the size, and of no less than a step."""
+    return replace(case, events=max(40_000, case.events // 10))
 
 
 def measure_case(case: Case, tools: Sequence[environment.Tool], folder: Path, *, keep: bool) -> dict[str, Any]:
@@ -75,10 +79,12 @@ def measure_case(case: Case, tools: Sequence[environment.Tool], folder: Path, *,
     for file in files:
         _warm(file)
     before = os.getloadavg()[0]
-    timed = [tool for tool in tools if tool.name in case.only]
-    turns = [{tool.name: measure(tool, files, traces) for tool in timed} for _ in range(case.turns)]
-    # once more, untimed, for what the overlap alone does not tell
-    found = {tool.name: measure(tool, files, traces, "--more") for tool in tools if tool in timed or " " in tool.name}
+    more = () if case.once else ("--more",)
+    timed = [tool for tool in tools if tool.name in case.timed]
+    turns = [{tool.name: measure(tool, files, traces, *more) for tool in timed} for _ in range(case.turns)]
+    again = {tool.name: measure(tool, files, traces, "--more") for tool in tools if tool.name in case.once}
+    last = {**turns[-1], **again}
+    found = {tool.name: last[tool.name] for tool in tools if tool.name in last}
     if not keep:
         shutil.rmtree(traces)
     return {
@@ -172,10 +178,10 @@ def main() -> int:
         if given.turns and case.turns > 1:
             case = replace(case, turns=given.turns)
         results.append(measure_case(case, tools.present, given.folder / "traces", keep=given.keep_traces))
-        if case.only != ("falloff",):
+        if len(case.timed) > 1:
             lines.append(show_case(results[-1]))
             print(lines[-1], flush=True)
-    lines.append(show_growth([result for result in results if result["case"]["only"] == ("falloff",)]))
+    lines.append(show_growth([result for result in results if result["case"]["timed"] == ("falloff",)]))
     told, passed = verdicts(results)
     lines += told
     print(lines[-1 - len(told)], *told, sep="\n")

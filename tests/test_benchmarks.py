@@ -13,6 +13,7 @@ import pytest
 from benchmarks.schedule import KERNELS_A_STEP, Workload, draw_steps, elapsed_by_state
 from benchmarks.synthetic_trace import Request, Tally, write_traces
 from falloff.ingest.exposure import measure_exposure
+from falloff.ingest.ranks import measure_ranks, read_ranks
 from falloff.ingest.trace import read_trace
 
 PARTS = ("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
@@ -81,6 +82,17 @@ def test_falloff_is_exact_on_a_synthetic_trace(tmp_path: Path) -> None:
         exposure = measure_exposure(read_trace(tmp_path / rank["path"]))
         assert {name: getattr(exposure, name) for name in PARTS} == {name: rank[name] for name in PARTS}
         assert exposure.by_collective_ns == rank["collectives_ns"]
+
+
+def test_falloff_tells_waiting_from_transfer_exactly_and_finds_the_clocks(tmp_path: Path) -> None:
+    truth = write(tmp_path, num_ranks=8, num_events=4_000, clock_spread_ns=500_000)
+    traces = read_ranks([tmp_path / rank["path"] for rank in truth["ranks"]], processes=1)
+    report = measure_ranks(traces.traces)
+    assert report.skew_ns == truth["skew_ns"]
+    for number, rank in enumerate(truth["ranks"]):
+        assert report.transfer_ns[number] == sum(rank["transfer_ns"].values())
+        assert report.wait_ns[number] == sum(rank["wait_ns"].values())
+        assert report.offset_ns[number] == rank["clock_offset_ns"] - truth["ranks"][0]["clock_offset_ns"]
 
 
 def test_as_many_events_are_written_as_were_asked_for(tmp_path: Path) -> None:

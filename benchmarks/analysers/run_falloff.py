@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from falloff.ingest.exposure import Exposure, measure_exposure
+from falloff.ingest.ranks import RankReport, measure_ranks, read_ranks
 from falloff.ingest.trace import read_trace
 
 PARTS = ("span_ns", "compute_ns", "comm_ns", "exposed_comm_ns", "exposed_copy_ns", "idle_ns")
@@ -23,13 +24,14 @@ def found(exposure: Exposure, more: bool) -> dict[str, Any]:
     return {**parts, "overlap_share": overlap_share, "collectives_ns": exposure.by_collective_ns, "steps": steps}
 
 
-def over_ranks(report: Any) -> dict[str, Any]:
+def over_ranks(report: RankReport) -> dict[str, Any]:
     """Return what only the ranks together tell."""
     return {
         "transfer_ns": dict(report.transfer_ns),
         "wait_ns": dict(report.wait_ns),
         "offset_ns": dict(report.offset_ns),
         "residual_ns": report.residual_ns,
+        "skew_ns": report.skew_ns,
     }
 
 
@@ -42,8 +44,6 @@ def main() -> None:
     if len(traces) == 1:
         result["ranks"] = {"0": found(measure_exposure(read_trace(traces[0])), more)}
     else:
-        from falloff.ingest.ranks import measure_ranks, read_ranks  # one trace is read without it
-
         report = measure_ranks(read_ranks(traces).traces)
         result["ranks"] = {str(rank): found(exposure, more) for rank, exposure in report.exposures.items()}
         result["over_ranks"] = over_ranks(report)
