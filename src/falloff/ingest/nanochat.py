@@ -49,11 +49,6 @@ def is_nanochat_log(text: str) -> bool:
     return bool(_IS_NANOCHAT.search(text) or _IS_NANOGPT.search(text))
 
 
-def share_over(share: float, own_peak_flops: float, peak_flops: float) -> float:
-    """Return a utilisation that was reckoned over one peak as it is over another one."""
-    return share * own_peak_flops / peak_flops
-
-
 def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     of_nanochat, of_nanogpt = _STEP.search(line.text), _ITER.search(line.text)
     match = of_nanochat or of_nanogpt
@@ -148,6 +143,8 @@ def _settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[s
 
     Lines of January 2026 and later, which name an epoch or a bf16_mfu, are of versions that know the GPU's own peak.
     """
+    if all(step.tokens_per_s is None for step in steps):
+        facts = {**facts, "framework": "nanogpt"}
     if "reported_peak_flops" in facts or all(step.peak_flops_share is None for step in steps):
         return facts, steps
     if any(step.tokens_per_s is None for step in steps):

@@ -19,6 +19,7 @@ from falloff.units import GIB
 
 _OPENS = re.compile(r"(?:^|\s)\[step=(?P<step>\d+)/(?P<total>[\d,]+|\?\?\?)(?:,epoch=(?P<epoch>\d+))?[^\]]{0,80}\]$")
 _VALUE = re.compile(r"\s{2,40}(?P<name>[A-Za-z][^=]{0,200})=(?P<value>\S{1,100})$")
+_UNKNOWN_HEADING = "[step=0/???]"
 _OURS = re.compile(r"\s{2,40}(?:throughput|gpu_memory|system|optim|train)/[^=]{1,200}=\S{1,100}$")
 _IS_OLMO = re.compile(
     r"\[step=\d+/(?:[\d,]+|\?\?\?)(?:,epoch=\d+[^\]\n]{0,80}\]|\]\n[ \t]{2,40}(?:train|throughput|optim)/)"
@@ -49,12 +50,17 @@ def is_olmo_core_log(text: str) -> bool:
 
 
 def _join(lines: Iterable[Line]) -> Iterator[Line]:
-    return join_blocks(
+    """Yield each block as one line; the first of an excerpt may lack its heading, and its step is not known."""
+    blocks = join_blocks(
         lines,
         lambda text: bool(_OPENS.search(text)),
         lambda text: bool(_VALUE.match(text)),
         lambda text: bool(_OURS.match(text)),
     )
+    is_first = True
+    for line in blocks:
+        yield line._replace(text=f"{_UNKNOWN_HEADING}\n{line.text}") if is_first and _OURS.match(line.text) else line
+        is_first = is_first and not _is_block(line.text)
 
 
 def _is_block(text: str) -> bool:
