@@ -25,10 +25,11 @@ def test_the_summary_lies_among_the_steps(step_s: list[float]) -> None:
 def test_the_summary_in_words_says_what_a_sample_is() -> None:
     found = step_summary({"step_s": (1.0, 1.0, 1.1, 1.2), "steps_per_sample": 10})
     assert found is not None
-    assert found.words == "4 steps (each the mean of 10 steps), median 1.05 s, quartiles 1 to 1.125 s (11.9%)"
+    head = "4 steps (each the mean of 10 steps), median 1.05 s, quartiles 1 to 1.125 s (11.9%)"
+    assert found.words == f"{head}; too few: {found.needed:,} or more hold the mean to 1%"
     few = step_summary({"step_s": (2.0,)})
     assert few is not None
-    assert few.words == "1 steps, median 2 s"
+    assert few.words == "1 step, median 2 s"
 
 
 @pytest.mark.parametrize("held", [None, math.nan, (), (math.nan,)])
@@ -81,3 +82,13 @@ def test_steps_that_scatter_more_need_more_of_them() -> None:
     calm, wild = ({"step_s": (1.0, 1 + by, 1.0, 1 + by)} for by in (0.001, 0.1))
     assert steps_needed(calm) == 1
     assert steps_needed(wild) == math.ceil((2 * statistics.stdev((1, 1.1, 1, 1.1)) / 1.05 / 0.01) ** 2)
+
+
+def test_a_run_whose_mean_of_rates_flatters_it_says_so() -> None:
+    found = step_summary({"step_s": (0.1, 1.0)})
+    assert found is not None
+    assert found.words == "2 steps, median 0.55 s; the mean of their rates would be 202.5% too high"
+    assert found.rates_above == pytest.approx(22528 / 7447.27 - 1, abs=1e-4)
+    calm = step_summary({"step_s": (1.0, 1.0, 1.0, 1.001)})
+    assert calm is not None
+    assert calm.words == "4 steps, median 1 s, quartiles 1 to 1 s (0.0%)"

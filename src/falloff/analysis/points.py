@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
+from falloff.analysis.noise import run_spread
 from falloff.analysis.uncertainty import Pool, pool_runs, run_interval
 from falloff.spec.layout import AXES
 
@@ -144,7 +145,8 @@ def point(
         summary = run_interval(values, (spreads or {}).get(pool_key(group)))
         row.update(y=summary.center, y_low=summary.low, y_high=summary.high, interval=summary.kind, n=summary.n)
         if len(values) > 1:
-            row.update(median=float(np.median(values)), spread=max(values) / min(values))
+            launches = run_spread(values)
+            row.update(median=launches.median, spread=launches.ratio)
     return {**row, **more}
 
 
