@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from falloff.ingest.logtext import number_of
 
+LARGEST = 2.0**53  # beyond it not every whole number is a float
+
 
 class Bounds(NamedTuple):
     """The least and the most that a rounded number can have been."""
@@ -32,13 +34,15 @@ class Bounds(NamedTuple):
     @property
     def only_whole(self) -> int | None:
         """Return the only whole number between the bounds, None for none and for several."""
+        if not 0 < self.least <= self.most < LARGEST:
+            return None
         first = math.ceil(self.least)
-        return first if first > 0 and first <= self.most < first + 1 else None
+        return first if first <= self.most < first + 1 else None
 
     @property
     def power_of_two(self) -> int | None:
         """Return the power of two between the bounds, None for none and where the bounds are a factor apart."""
-        if not 0 < self.least <= self.most < 2 * self.least:
+        if not 0 < self.least <= self.most < min(2 * self.least, LARGEST):
             return None
         power = 1 << max(math.ceil(math.log2(self.least) - 1e-12), 0)
         return power if self.least <= power <= self.most else None

@@ -24,6 +24,9 @@ MOST_HEADER_LINES = 20_000
 # Of a trainer's own remarks these many are enough to tell what it counts.
 MOST_REMARKS = 1_000
 
+# Lines that hold a value are below 20 KiB. A file may be made of longer ones, in which a dozen patterns are sought.
+LONGEST_CHARS = 1 << 17
+
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|HIP out of memory")
 FAILURE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .+")
 
@@ -127,7 +130,7 @@ def read_training_log(path: Path, system: System) -> list[TrainingLog]:
     ValueError, one sentence, for a file that cannot be read, and one that has neither a whole step line nor a
     failure.
     """
-    lines: Iterable[Line] = read_lines(path)
+    lines: Iterable[Line] = map(_shortened, read_lines(path))
     runs = _split(system.join(lines) if system.join else lines, system)
     logs: list[TrainingLog] = []
     stated: Mapping[str, Any] = {}
@@ -137,6 +140,10 @@ def read_training_log(path: Path, system: System) -> list[TrainingLog]:
     if not any(log.steps or log.outcome != "killed" for log in logs):
         raise ValueError(f"{path}: holds no whole step line of {system.name}, and no failure")
     return [log for log in logs if log.steps or log.outcome != "killed"]
+
+
+def _shortened(line: Line) -> Line:
+    return line if len(line.text) <= LONGEST_CHARS else Line(line.rank, line.text[:LONGEST_CHARS], is_ended=False)
 
 
 @dataclass(kw_only=True)
