@@ -47,6 +47,12 @@ def test_units_become_si_and_fractions(cells: list[RunRecord]) -> None:
     assert (cell.param_dtype, cell.sequence_parallel, cell.tokens_per_step) == ("bfloat16", False, 1048576)
 
 
+def test_a_share_of_the_peak_with_recomputation_stands_apart_from_mfu(cells: list[RunRecord]) -> None:
+    cell = next(cell for cell in cells if cell.record_id == "llm-foundry-0001")
+    assert (cell.reported_mfu, cell.reported_hfu) == (0.4125, 0.55)
+    assert sum(cell.reported_hfu is not None for cell in cells) == 183
+
+
 def test_a_blank_is_not_stated_and_never_zero(cells: list[RunRecord]) -> None:
     playbook = [cell for cell in cells if cell.source == "ultrascale-playbook"]
     assert {cell.recompute for cell in playbook} == {None}

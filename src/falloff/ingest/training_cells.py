@@ -98,6 +98,7 @@ def _training_cell(row: Row, sources: Mapping[str, PublishedSource], known: Mapp
         reported_step_s=number(row, "step_time_s"),
         # 0.0 is what rounding to a tenth of a percent leaves of a very slow run
         reported_mfu=number(row, "mfu_published") or None,
+        reported_hfu=number(row, "hfu_published") or None,
         reported_tflops_per_gpu=number(row, "tflops_per_gpu_published"),
         reported_convention=text(row, "tflops_formula") or source.counts,
         confidence=text(row, "confidence"),
