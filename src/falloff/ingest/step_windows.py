@@ -10,6 +10,7 @@ from falloff.ingest.training_log import LoggedStep, TrainingLog
 # A time that is printed to its digit_s is taken before a rate where it is this many digits long: rates of the
 # frameworks that print such times are means over other steps than the line's own.
 LEAST_DIGITS = 50
+MOST_GPUS = 1_000_000  # the largest training runs had some hundred thousand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +70,7 @@ def gpus_of(windows: Sequence[SteadyWindow]) -> int | None:
 
 def _gpus(window: SteadyWindow) -> int | None:
     of_one, of_all = window.line.tokens_per_gpu_s, window.line.tokens_per_s or window.tokens_per_s
-    if not of_one or of_all is None:
+    if not of_one or of_all is None or of_all > MOST_GPUS * of_one:
         return None
     count = round(of_all / of_one)
     # rates of one GPU are printed as whole numbers, seconds of a step to four digits; by rates of three digits hundreds
