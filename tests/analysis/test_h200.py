@@ -159,3 +159,28 @@ def test_a_failed_run_is_in_the_coverage_and_not_in_the_table(tabulated):
 def test_no_run_on_an_h200_is_an_error(tabulated):
     with pytest.raises(ValueError, match="none of 1 records"):
         tabulated(run("a", hardware="h100-sxm"))
+
+
+def test_a_traced_step_is_told_by_parts_that_add_up(tabulated):
+    parts = {
+        "trace_span_s": 2.0,
+        "trace_compute_s": 1.5,
+        "trace_comm_s": 0.6,
+        "trace_exposed_comm_s": 0.25,
+        "trace_exposed_copy_s": 0.05,
+        "trace_idle_s": 0.2,
+        "trace_collectives": ("AllGather", "AllReduce"),
+        "trace_exposed_collective_s": (0.1, 0.15),
+    }
+    table, _ = tabulated(run("c", **parts), run("e", compile=False))
+    rows = table[table["panel"] == "step_parts"].sort_values("place")
+    assert rows["part"].tolist() == [
+        "compute",
+        "exposed AllGather",
+        "other exposed communication",
+        "exposed copies",
+        "idle",
+    ]
+    assert rows["y"].sum() == pytest.approx(1)
+    assert set(rows["span_s"]) == {2.0}
+    assert set(rows["name"]) == {"compiled"}

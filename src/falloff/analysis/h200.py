@@ -1,5 +1,6 @@
 """The table of figure h200: runs on H200 GPUs, ours and imported ones, metric by metric."""
 
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,6 +10,7 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, mfu, number, tokens_per_gpu_s
+from falloff.analysis.step_breakdown import step_parts
 from falloff.spec.hardware import Hardware, find_hardware
 
 FIGURE = "h200"
@@ -50,9 +52,10 @@ def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFra
 
     One row a cell and metric: tokens/s per GPU, MFU, peak memory in bytes, W per GPU, J per token, and the shares of
     a traced step in which communication runs at all and runs exposed. A metric that a cell lacks is a row without y
-    whose label says why. No cell joins runs of two sources. series names a cell, name in short: without what all cells
-    share, which is `shared`; setting is all of it but the technique, so that an eager and a compiled cell of one
-    setting differ in nothing else. ValueError where no run on H200 ended well.
+    whose label says why. Panel step_parts has a row for each part of a cell's traced steps, its share of their span as
+    y and the span as span_s; a cell without a trace has none. No cell joins runs of two sources. series names a cell,
+    name in short: without what all cells share, which is `shared`; setting is all of it but the technique, so that an
+    eager and a compiled cell of one setting differ in nothing else. ValueError where no run on H200 ended well.
     """
     here = runs.loc[runs["hardware"] == find_hardware(GPU_NAME, known).name]
     good = here.loc[here["outcome"] == "ok"]
@@ -103,7 +106,22 @@ def _cell_rows(
     ]
     for row, (_, lacking) in zip(rows, metrics.values(), strict=True):
         row["label"] = lacking if row["y"] is None else None
+    return [*rows, *_part_rows(group, x=x, **more)]
+
+
+def _part_rows(group: pd.DataFrame, **more: Any) -> list[dict[str, Any]]:
+    """Return a row for each part of the traced steps of a cell, in the order to draw."""
+    parts = list(dict.fromkeys(part for row in points.rows_of(group) for part in step_parts(row)))
+    span_s = points.common(group["trace_span_s"])
+    rows = []
+    for place, part in enumerate(parts):
+        share = functools.partial(_share_of, part=part)
+        rows.append(points.point(group, share, panel="step_parts", part=part, place=place, span_s=span_s, **more))
     return rows
+
+
+def _share_of(row: Row, part: str) -> float:
+    return step_parts(row).get(part, math.nan)
 
 
 def _communication_share(row: Row) -> float:
