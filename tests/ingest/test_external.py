@@ -60,7 +60,10 @@ def test_power_is_joined_over_the_measured_steps(runs: dict[str, RunRecord], nam
     assert 600 < run.draw_w < 700
     seconds = datetime.fromisoformat(f"2026-11-30T{end}") - datetime.fromisoformat(f"2026-11-30T{begin}")
     assert run.energy_j == pytest.approx(2 * run.draw_w * seconds.total_seconds())
-    assert run.power_source == "nvidia-smi power.draw.instant, integral of power readings"
+    assert run.power_source == "nvidia-smi power.draw.instant, integral of power readings, clock offset 0 s"
+    assert run.energy_integral_j == run.energy_j
+    assert (run.energy_counter_j, run.power_scope, run.power_cap_share, run.thermal_share) == (None, "gpu", 1, 0)
+    assert run.sm_clock_mhz == pytest.approx(1540, abs=10)
     assert run.note == "clocks held down: software power cap in 100% of the power samples"
 
 

@@ -93,7 +93,7 @@ def test_all_missing_keys_are_named_at_once(tmp_path: Path) -> None:
         read_source(folder)
     assert str(error.value) == (
         f"{folder / 'source.yaml'}: address, version, licence, retrieved; runs 1: log; "
-        "runs 1: power: format, columns, timezone, reading, gpus; runs 2: name must be stated"
+        "runs 1: power: format; runs 2: name must be stated"
     )
 
 

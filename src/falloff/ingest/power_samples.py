@@ -4,6 +4,7 @@ import math
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -65,6 +66,10 @@ class PowerLog:
     notes: tuple[str, ...] = ()
 
 
+class NothingWithinError(ValueError):
+    """A file has samples, and none in the time asked for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Meter:
     """Whose power a series is, as the file tells."""
@@ -76,7 +81,7 @@ class Meter:
     uuid: str | None = None
     name: str | None = None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Return the series' name: the device, and its scope where that is not the GPU's own."""
         return self.device if self.scope in ("gpu", "package", "node") else f"{self.device} {self.scope}"
@@ -189,9 +194,10 @@ class Collector:
             if np.isfinite(rows[:, 1:3]).any() or (series.meter.scope == "gpu" and np.isfinite(rows[:, 3]).any()):
                 devices[key] = _samples(rows, series.meter)
         if not devices:
-            where = " in the time asked for" if self.within and self._series else ""
+            if self.within and any(series.num_seen for series in self._series.values()):
+                raise NothingWithinError(f"{path}: holds no power sample in the time asked for")
             cut = f"; {self.num_cut_lines} lines were cut or garbled" if self.num_cut_lines else ""
-            raise ValueError(f"{path}: holds no whole power sample of the format {power_format}{where}{cut}")
+            raise ValueError(f"{path}: holds no whole power sample of the format {power_format}{cut}")
         notes = list(self.notes)
         if self._is_timeless:
             placed = self.begin_s is not None and self.period_s is not None

@@ -6,7 +6,7 @@ from pathlib import Path
 from falloff.ingest.power import Power, measure_power, no_power
 from falloff.ingest.power_devices import by_index, by_uuid, each_once, with_name
 from falloff.ingest.power_files import read_power
-from falloff.ingest.power_samples import NO_TIMES, Window
+from falloff.ingest.power_samples import NO_TIMES, NothingWithinError, PowerLog, Window
 from falloff.ingest.power_values import NO_ZONE, RELATIVE_TIMES
 from falloff.spec.source import PowerFile
 
@@ -40,20 +40,10 @@ def power_of_run(
     if not windows:
         return no_power("no measured window with times")
     within = (min(w[0] for w in windows) + item.clock_offset_s, max(w[1] for w in windows) + item.clock_offset_s)
-    logs = [
-        read_power(
-            folder / name,
-            item.format,
-            columns=item.columns,
-            timezone=item.timezone,
-            reading=item.reading,
-            scope=item.scope,
-            begin_s=item.begin_s,
-            period_s=item.period_s,
-            within=(within[0] - _MARGIN_S, within[1] + _MARGIN_S),
-        )
-        for name in (item.file, *item.more_files)
-    ]
+    try:
+        logs = _read_files(folder, item, within)
+    except NothingWithinError:
+        return no_power("the samples do not cover the measured window")
     notes = {note for log in logs for note in log.notes}
     if RELATIVE_TIMES in notes:
         return no_power(f"the samples' {RELATIVE_TIMES}")
@@ -79,3 +69,20 @@ def _meter(item: PowerFile) -> str:
     if item.format == "nvidia-smi":
         return f"nvidia-smi power.draw.{item.reading}" if item.reading else "nvidia-smi"
     return _METERS.get(item.format, item.format)
+
+
+def _read_files(folder: Path, item: PowerFile, within: Window) -> list[PowerLog]:
+    return [
+        read_power(
+            folder / name,
+            item.format,
+            columns=item.columns,
+            timezone=item.timezone,
+            reading=item.reading,
+            scope=item.scope,
+            begin_s=item.begin_s,
+            period_s=item.period_s,
+            within=(within[0] - _MARGIN_S, within[1] + _MARGIN_S),
+        )
+        for name in (item.file, *item.more_files)
+    ]

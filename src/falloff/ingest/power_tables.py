@@ -9,7 +9,7 @@ from pathlib import Path
 
 from falloff.ingest.power_columns import Column, columns_of, is_nvidia_smi_draw
 from falloff.ingest.power_counter import with_resolved_units
-from falloff.ingest.power_samples import Averaging, Collector, Meter, PowerLog, Scope, Window
+from falloff.ingest.power_samples import MOST_DEVICES, Averaging, Collector, Meter, PowerLog, Scope, Window
 from falloff.ingest.power_values import Clock, bits, is_active, number, read_power_lines
 from falloff.spec.source import PowerFormat, PowerReading
 
@@ -135,12 +135,14 @@ class _TableReader:
         self.plan: Plan | None = None
         self.out, self.clock = Collector(), Clock(zone)
         self._reading, self._averaging, self._power_unit, self._scope = reading, averaging, power_unit, scope
-        self._header, self._delimiter, self._length_of_last = "", ",", 0
+        self._header, self._last, self._delimiter, self._length_of_last = "", "", ",", 0
         self.without_unit: set[str] = set()  # series whose energy is in a unit that nothing names
 
     def read(self, line: str, is_ended: bool) -> None:
-        if line == self._header:
+        # a row with the same time and values is the same sample
+        if line == self._header or (line == self._last and self.plan is not None and "time" in self.plan.at):
             return
+        self._last = line
         fields = split_fields(line, self._delimiter)
         if self.plan is not None and len(fields) == self.plan.num_columns:
             # a last line without its newline may be cut within its last number
@@ -188,7 +190,7 @@ class _TableReader:
         known = plan.meters.get((device, scope))
         if known is None:
             facts = {k: fields[plan.at[k]].strip() if k in plan.at else None for k in ("index", "uuid", "name")}
-            known = plan.meters[device, scope] = Meter(
+            known = Meter(
                 device=device,
                 scope=scope,
                 averaging=plan.averaging or group.averaging,
@@ -196,6 +198,8 @@ class _TableReader:
                 uuid=facts["uuid"],
                 name=facts["name"],
             )
+            if len(plan.meters) < MOST_DEVICES:
+                plan.meters[device, scope] = known
         return known
 
 

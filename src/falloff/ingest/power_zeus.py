@@ -21,6 +21,7 @@ _OF_GPU = re.compile(r"'GPU(\d+)': ([^,}]+)")
 _ENERGY = re.compile(r"gpu(\d+)_energy")
 # The most windows that are held to find those that lie within others.
 MOST_WINDOWS = 200_000
+_LONGEST_WINDOW_S = 1e9
 
 
 def read_zeus_monitor(path: Path, *, zone: tzinfo | None = None, within: Window | None = None) -> PowerLog:
@@ -61,6 +62,7 @@ def read_zeus_windows(path: Path, *, within: Window | None = None) -> PowerLog:
     """
     gpus: list[str] = []
     windows: list[tuple[float, float, list[float]]] = []
+    clock = Clock()
     out = Collector(within=within)
     for line, is_ended in read_power_lines(path):
         if line.startswith(WINDOWS_HEADER):
@@ -70,10 +72,13 @@ def read_zeus_windows(path: Path, *, within: Window | None = None) -> PowerLog:
         try:
             if len(fields) != 3 + len(gpus) or not is_ended or len(windows) >= MOST_WINDOWS:
                 raise ValueError
-            start_s, elapsed_s = number(fields[0]), number(fields[2])
+            start_s, elapsed_s = clock.seconds(fields[0]), number(fields[2])
+            if not elapsed_s < _LONGEST_WINDOW_S:
+                raise ValueError
             windows.append((start_s, start_s + elapsed_s, [number(field) for field in fields[3:]]))
         except ValueError:
             out.num_cut_lines += 1
+    out.notes.extend(clock.notes)
     outer, between_s = _outer(windows)
     if between_s > 0:
         out.notes.append(f"{between_s:.3g} s between its windows are not in the file")
