@@ -79,5 +79,12 @@ def _call(command: Sequence[str]) -> str | None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    lines = [line for line in done.stderr.splitlines() if line.strip()]
-    return None if done.returncode == 0 else lines[-1] if lines else f"status {done.returncode}"
+    return None if done.returncode == 0 else _reason(done.stderr) or f"status {done.returncode}"
+
+
+def _reason(words: str) -> str:
+    """Return the last line that names an error; pip ends on notes that do not."""
+    lines = [line.strip() for line in words.splitlines() if line.strip()]
+    fatal = [line for line in lines if line.startswith("fatal:")]  # git's, below which pip says nothing of the cause
+    telling = [line for line in lines if line.startswith("ERROR:")]
+    return (fatal or telling or lines or [""])[-1]
