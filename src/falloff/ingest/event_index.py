@@ -174,10 +174,12 @@ def _strings(letters: Bytes, places: Places, is_quote: Mask) -> _Strings:
 
 
 def _begin_well(letters: Bytes, begin: Places) -> bool:
-    """Return whether before each string stands a bracket, a comma or a colon."""
-    at = begin - 1
+    """Return whether before each string stands a bracket, a comma or a colon, or nothing of this block."""
+    before = letters[begin - 1]
+    well = _BEFORE_STRING[before] | (_SPACE[before] & _BEFORE_STRING[letters[begin - 2]])
+    at = begin[~well] - 1  # few: where lines are indented, or all is odd
     while at.size:
-        before = letters[np.maximum(at, 0)]
+        before = letters[at]
         blank = _SPACE[before]
         if not (_BEFORE_STRING[before] | blank).all():
             return False
