@@ -58,17 +58,19 @@ _TIMERS = "time (ms)"
 # Two ranks write to one terminal: what the first says without its newline has another's words behind it.
 _NEXT_WORDS = re.compile(rf"({_NANS}: *\d+ \|.*?\|?) *(?=\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*")
 SKIPPED_ALL = "its iterations were skipped: the loss scale overflowed"
-_NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|[ /]|TFLOPS$)", re.IGNORECASE)
+_NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|/| +[^\d\s]|TFLOPS$)", re.IGNORECASE)
+
+
+_HEAD = re.compile(
+    r"\belapsed time per iteration \(ms\): *\d"
+    r"|^(?:\S+ +)?(?:using world size: \d+, data-parallel|-{10,} arguments -{10,}$)",
+    re.MULTILINE,
+)
 
 
 def is_megatron_log(text: str) -> bool:
     """Return whether the text is of Megatron or its kin: a step line, or how it reports its processes and arguments."""
-    return bool(
-        re.search(r"\biteration\s+\d+\s*/\s*\d+ \|.*\belapsed time per iteration \(ms\):", text) or _LAUNCH.search(text)
-    )
-
-
-_LAUNCH = re.compile(r"^using world size: \d+, data-parallel|^-{10,} arguments -{10,}$", re.MULTILINE)
+    return _HEAD.search(text) is not None
 
 
 def _is_step_line(text: str) -> bool:

@@ -1,0 +1,263 @@
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falloff.ingest.frameworks import framework_of, read_framework_log
+from falloff.ingest.steady import run_fields
+from falloff.ingest.training_log import TrainingLog
+
+DATA = Path(__file__).parents[1] / "data" / "megatron_lm"
+WriteLines = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteLines:
+    def write_lines(*lines: str, end: str = "\n") -> Path:
+        path = tmp_path / "run.log"
+        path.write_text("\n".join(lines) + end)
+        return path
+
+    return write_lines
+
+
+def read_runs(path: Path) -> list[TrainingLog]:
+    return read_framework_log(path, "megatron-lm")
+
+
+def read_run(path: Path) -> TrainingLog:
+    (log,) = read_runs(path)
+    return log
+
+
+def line(step: int, *, ms: str = "5000.0", loss: str | None = "7.1E+00", norm: str = "1.500", more: str = "") -> str:
+    lm_loss = f" lm loss: {loss} |" if loss is not None else ""
+    return (
+        f" [2024-09-01 10:00:00] iteration {step:8d}/{100:8d} | consumed samples: {step * 128:12d} | elapsed time per "
+        f"iteration (ms): {ms} |{more} learning rate: 3.000000E-04 | global batch size: {128:5d} |{lm_loss} "
+        f"loss scale: 1.0 | grad norm: {norm} | number of skipped iterations:   0 | number of nan iterations:   0 |"
+    )
+
+
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.log")), ids=lambda path: path.name)
+def test_a_log_of_megatron_or_its_kin_is_told_by_its_content(path: Path) -> None:
+    assert framework_of(path.read_text()) == "megatron-lm"
+
+
+def test_two_jobs_in_one_file_are_two_runs_and_the_skipped_start_counts_for_nothing() -> None:
+    first, second = read_runs(DATA / "core-0.7-two-jobs.log")
+    assert [step.step for step in first.steps] == [10, 20, 30, 40, 50]
+    assert [step.step for step in second.steps] == [10, 20, 30]
+    # iterations 1 to 10 have no loss, as all of them were skipped: the run has not diverged
+    assert first.steps[0].loss is None
+    assert first.outcome == second.outcome == "killed"
+    fields = run_fields(first)
+    assert fields["step_s"] == pytest.approx((12.1378, 12.0688, 12.0363, 12.0561))
+    assert "the loss scale overflowed" in fields["window"]
+    assert fields["reported_tflops_per_gpu"] == pytest.approx((877.5 + 878.5) / 2)
+    assert [run_fields(log)["memory_bytes"] for log in (first, second)] == [75682 * 2**20, 71202 * 2**20]
+
+
+def test_the_window_after_a_checkpoint_is_left_out() -> None:
+    log = read_run(DATA / "core-0.8-qwen2.log")
+    fields = run_fields(log)
+    assert "101-110 (a checkpoint was written)" in fields["window"]
+    # 8 sequences of 128 tokens a step; 21 to 90 is one window, whose lines between are cut out
+    assert fields["window_tokens"] == 1024 * (10 + 70 + 10 + 10)
+    assert fields["flags"] is None
+
+
+def test_megatron_deepspeed_is_told_by_its_fields_and_gives_its_gpus() -> None:
+    fields = run_fields(read_run(DATA / "megatron-deepspeed-8gpu.log"))
+    assert fields["framework"] == "megatron-deepspeed"
+    # 32 sequences of 4096 tokens in 10.1543 s are 8 times 1613.503 tokens/s
+    assert fields["num_gpus"] == 8
+    assert fields["memory_bytes"] == 35824 * 2**20
+    assert "does not tell" in fields["reported_convention"]
+
+
+def test_gpt_neox_puts_its_rate_before_the_iteration_and_a_unit_behind_its_flops() -> None:
+    log = read_run(DATA / "gpt-neox-2.0.log")
+    (step,) = log.steps
+    assert (step.step, step.total_steps, step.samples_per_s) == (34, 10000, 7.799)
+    assert step.flops_per_gpu_s == pytest.approx(112.9e12)
+    assert step.loss == pytest.approx(11.18665)
+    assert run_fields(log)["framework"] == "gpt-neox"
+
+
+def test_a_line_that_is_cut_at_its_end_counts_as_cut_and_as_no_step() -> None:
+    log = read_run(DATA / "megatron-llm-0.1.log")
+    assert [step.step for step in log.steps] == [122, 123, 124]
+    assert log.num_cut_lines == 1
+
+
+@pytest.mark.parametrize("place", range(30, len(line(44)), 7))
+def test_wherever_a_line_is_cut_it_is_counted_and_not_guessed(write: WriteLines, place: int) -> None:
+    whole = line(44)
+    cut = whole[:place]
+    log = read_run(write(line(43), cut, whole[place:], line(45)))
+    assert [step.step for step in log.steps] == [43, 45]
+    # what is left of the line's end may hold no name by which a step line is known
+    assert log.num_cut_lines >= 1
+
+
+def test_a_log_whose_last_line_has_no_newline_is_read_whole(write: WriteLines) -> None:
+    assert [step.step for step in read_run(write(line(43), line(44), end="")).steps] == [43, 44]
+
+
+def test_two_lines_in_one_are_garbled(write: WriteLines) -> None:
+    log = read_run(write(line(43), line(44)[:120] + line(45), line(46)))
+    assert [step.step for step in log.steps] == [43, 46]
+    assert log.num_cut_lines == 1
+
+
+def test_another_ranks_words_behind_a_whole_line_are_none_of_its_fields(write: WriteLines) -> None:
+    memory = "[Rank 0] (after 43 iterations) memory (MB) | allocated: 10.0 | max reserved: 20.0"
+    log = read_run(write(line(43) + memory, line(44)))
+    assert [step.step for step in log.steps] == [43, 44]
+    assert log.num_cut_lines == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "expected"),
+    [
+        (" throughput per GPU (TFLOP/s/GPU): 239.8 |", {"flops_per_gpu_s": 239.8e12}),
+        (" throughput per GPU (TFLOP/s/GPU): 579.4/573.6 |", {"flops_per_gpu_s": 579.4e12}),
+        (
+            " energy per GPU (J/iter/GPU): 3100.0 | power per GPU (W/GPU): 620.0 |",
+            {"energy_j": 3100.0, "draw_w": 620.0},
+        ),
+        (" energy per GPU (J/iter/GPU): 0.0 | power per GPU (W/GPU): 0.0 |", {"energy_j": None, "draw_w": None}),
+        (" tokens per GPU (tokens/s/GPU): 10005.5/9903.7 |", {"tokens_per_gpu_s": 10005.5}),
+        (" tokens/sec/GPU: 74994 |", {"tokens_per_gpu_s": 74994.0}),
+        (" actual seqlen:  2048 | consumed tokens: 88899584 |", {"seq": 2048, "tokens_seen": 88899584.0}),
+        (" samples per second: 1.883 | TFLOPs: 78.36 |", {"samples_per_s": 1.883, "flops_per_gpu_s": 78.36e12}),
+        (" hip mem usage/free/total/usage_ratio: 153.81GB/102.17GB/255.98GB/60.09% |", {"step_s": 5.0}),
+        (" a field of tomorrow: 12.5 |", {"step_s": 5.0}),
+    ],
+)
+def test_fields_are_found_by_name_wherever_they_stand(write: WriteLines, field: str, expected: dict[str, Any]) -> None:
+    (step,) = read_run(write(line(43, more=field))).steps
+    for name, value in expected.items():
+        assert getattr(step, name) == pytest.approx(value) if value is not None else getattr(step, name) is None
+
+
+def test_the_current_step_of_primus_counts_and_not_its_mean_so_far(write: WriteLines) -> None:
+    prefix = "[20251202 06:56:28][rank-7/8][INFO ] [--------trainer.py:2560] :"
+    text = line(43, ms="13100.0/13240.9").replace(" [2024-09-01 10:00:00]", prefix)
+    (step,) = read_run(write(text)).steps
+    assert step.step_s == pytest.approx(13.1)
+    assert step.time is not None
+    assert step.time.isoformat() == "2025-12-02T06:56:28"
+
+
+def test_fields_without_a_place_are_kept_as_printed(write: WriteLines) -> None:
+    (step,) = read_run(write(line(43, more=" mtp_1 loss: 8.1E+00 | params norm: 8660.607 |"))).steps
+    assert step.more["mtp_1 loss"] == "8.1E+00"
+    assert step.more["params norm"] == "8660.607"
+
+
+@pytest.mark.parametrize("ms", ["0.0", "-5.0", "nan", "inf", "5000.0.0", "", "12 13"])
+def test_seconds_that_are_none_make_a_line_garbled(write: WriteLines, ms: str) -> None:
+    log = read_run(write(line(43), line(44, ms=ms)))
+    assert [step.step for step in log.steps] == [43]
+    assert log.num_cut_lines == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "outcome"),
+    [
+        ([line(43), line(44)], "killed"),
+        ([line(43), line(44, loss=None, norm="nan")], "unstable"),
+        ([line(43), line(44, loss=None)], "unstable"),
+        ([line(43), line(44, loss="nan")], "unstable"),
+        ([line(43), line(44, norm="nan")], "unstable"),
+        ([line(43), line(44, norm="nan"), line(45)], "killed"),
+        ([line(43), line(44, loss=None).replace("skipped iterations:   0", "skipped iterations:   1")], "killed"),
+        ([line(43, loss=None).replace("nan iterations:   0", "nan iterations:   1")], "unstable"),
+        ([line(43), "[after training is done] datetime: 2024-09-01 11:00:00"], "ok"),
+        ([line(43), "[exiting program at iteration 43] datetime: 2024-09-01 11:00:00"], "ok"),
+        ([line(43), "[exiting program after receiving SIGTERM.] datetime: 2024-09-01 11:00:00"], "killed"),
+        ([line(99), line(100)], "ok"),
+        ([line(43), "torch.OutOfMemoryError: CUDA out of memory."], "oom"),
+    ],
+)
+def test_how_the_run_went_is_read_from_its_lines(write: WriteLines, lines: list[str], outcome: str) -> None:
+    assert read_run(write(*lines)).outcome == outcome
+
+
+def test_a_restart_that_goes_on_where_the_run_stopped_is_another_run(write: WriteLines) -> None:
+    restart = ["[2024-09-01 10:00:00] something", "[before the start of training step] datetime: 2024-09-01 10:00:00"]
+    first, second = read_runs(write(line(43), line(44), *restart, line(45), line(46), line(47)))
+    assert (len(first.steps), len(second.steps)) == (2, 3)
+    assert second.starts
+    assert run_fields(second)["window"].startswith("steps 47")
+
+
+def test_a_line_that_is_written_twice_is_one_step(write: WriteLines) -> None:
+    diverged = line(44, loss="nan", norm="nan")
+    assert [step.step for step in read_run(write(line(43), line(43), diverged, diverged)).steps] == [43, 44]
+
+
+def test_a_batch_that_grows_is_no_one_batch(write: WriteLines) -> None:
+    arguments = ["------------------------ arguments ------------------------", "  global_batch_size ... 256"]
+    grown = [line(step).replace("global batch size:   128", f"global batch size: {step}") for step in (43, 44)]
+    fields = run_fields(read_run(write(*arguments, *grown)))
+    assert fields["global_batch"] is None
+
+
+def conventions_of(path: Path) -> str:
+    found: str = run_fields(read_run(path))["reported_convention"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("stamp", "more", "words"),
+    [
+        (" [2024-09-01 10:00:00]", "", "full square"),
+        ("", "", "full square"),
+        (" [2025-06-01 10:00:00]", "", "does not tell"),
+        (" [2025-06-01 10:00:00]", " energy per GPU (J/iter/GPU): 0.0 |", "causal half"),
+        (" [2026-03-01 10:00:00.123456]", "", "causal half"),
+    ],
+)
+def test_the_spans_of_versions_tell_how_its_flops_count(write: WriteLines, stamp: str, more: str, words: str) -> None:
+    text = line(43, more=" throughput per GPU (TFLOP/s/GPU): 239.8 |" + more)
+    assert words in conventions_of(write(text.replace(" [2024-09-01 10:00:00]", stamp)))
+
+
+LLAMA_8B = """\
+using world size: 64, data-parallel size: 64, context-parallel size: 1, tensor-model-parallel size: 1
+------------------------ arguments ------------------------
+  add_bias_linear ................................. False
+  ffn_hidden_size ................................. 14336
+  group_query_attention ........................... True
+  hidden_size ..................................... 4096
+  normalization ................................... RMSNorm
+  num_attention_heads ............................. 32
+  num_layers ...................................... 32
+  num_query_groups ................................ 8
+  padded_vocab_size ............................... 128256
+  position_embedding_type ......................... rope
+  seq_length ...................................... 8192
+  swiglu .......................................... True
+  untie_embeddings_and_output_weights ............. True"""
+
+
+@pytest.mark.parametrize(("printed", "words"), [("189.8", "full square"), ("168.7", "causal half")])
+def test_where_the_shape_is_printed_its_own_figures_tell_how_its_flops_count(
+    write: WriteLines, printed: str, words: str
+) -> None:
+    text = line(43, more=f" throughput per GPU (TFLOP/s/GPU): {printed} |").replace("2024-09-01", "2025-06-01")
+    assert words in conventions_of(write(LLAMA_8B, text))
+
+
+def test_energy_of_all_gpus_follows_from_that_of_one(write: WriteLines) -> None:
+    energy = " energy per GPU (J/iter/GPU): 3100.0 | power per GPU (W/GPU): 620.0 |"
+    lines = [line(step, more=energy) for step in (43, 44, 45, 46)]
+    fields = run_fields(read_run(write("using world size: 8, data-parallel-size: 8, ", *lines)))
+    # 43 and 44 are the start
+    assert fields["energy_j"] == 8 * 2 * 3100
+    assert fields["draw_w"] == 620
+    assert "masked" in fields["power_source"]
