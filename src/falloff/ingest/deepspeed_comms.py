@@ -32,6 +32,7 @@ _UNITS = {
     "GBps": GIGA,
 }
 _POWERS = "KMGTP"
+_LONGEST_HEADER_CHARS = 1000
 # Beyond the rounding of each number, for means that are taken of ratios.
 _SLACK = 0.002
 _MOST_RANKS = 1 << 17
@@ -125,7 +126,7 @@ def _rows(path: Path) -> tuple[list[CommsRow], int]:
     for line in read_lines(path):
         header = _HEADER.search(line.text)
         if header:
-            names, operation = _NAME.findall(line.text[header.start() :]), None
+            names, operation = _NAME.findall(line.text[header.start() :][:_LONGEST_HEADER_CHARS]), None
             continue
         size, name = _SIZE.match(line.text), _OPERATION.match(line.text)
         if names and name:

@@ -5,7 +5,7 @@ the time, without and with the collective's name, and names with the range of ch
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,19 +30,22 @@ _COLLECTIVES = {
 }
 
 _LINE = re.compile(
-    r"(?:\[\d{4}-\d\d-\d\d[^\]]*\] )?(?:\[\d+\] ?)?(?:(?P<host>[A-Za-z0-9][\w.\-]*):\d+:\d+ )?(?:\[-?\d+\] )?"
-    r"(?:[\w/.\-]+:\d+ )?(?:NCCL|RCCL) (?:INFO|WARN|TRACE|VERSION|ERROR)\b(?P<text>.*)"
+    r"(?:\[\d{4}-\d\d-\d\d[^\]]*\] )?(?:\[\d+\] ?)?(?:(?P<host>[A-Za-z0-9][\w.\-]{0,254}):\d+:\d+ )?(?:\[-?\d+\] )?"
+    r"(?:[\w/.\-]{1,200}:\d+ )?(?:NCCL|RCCL) (?:INFO|WARN|TRACE|VERSION|ERROR)\b(?P<text>.*)"
 )
+_LEVEL = re.compile(r"NCCL (?:INFO|WARN|TRACE|VERSION|ERROR)\b")
+# host, process and place in the source are shorter; without a bound a long line without them takes its length squared
+_MOST_BEFORE_LEVEL = 512
 _CHOICE = re.compile(
-    r"(?:(?P<collective>[A-Za-z]+)(?: \[[^\]]*\])?: +)?(?P<bytes>\d+) Bytes -> Algo (?P<algorithm>\w+) "
-    r"proto (?P<protocol>\w+)(?: time (?P<time>[\d.]+(?:e[-+]?\d+)?))?"
-    r"(?: channel\{Lo\.\.Hi\}=\{(?P<low>\d+)\.\.(?P<high>\d+)\})?"
+    r"(?:(?P<collective>[A-Za-z]{1,40})(?: \[[^\]]{0,40}\])?: +)?(?P<bytes>\d{1,18}) Bytes -> Algo (?P<algorithm>\w+) "
+    r"proto (?P<protocol>\w+)(?: time (?P<time>\d{1,18}(?:\.\d+)?(?:e[-+]?\d{1,2})?))?"
+    r"(?: channel\{Lo\.\.Hi\}=\{(?P<low>\d{1,9})\.\.(?P<high>\d{1,9})\})?"
 )
 _LINK = re.compile(
-    r"(?:Channel|Ring) \d+(?:/\d+)? : (?P<sender>\d+)(?:\[\w+\])? -> (?P<receiver>\d+)(?:\[\w+\])?"
+    r"(?:Channel|Ring) \d+(?:/\d+)? : (?P<sender>\d{1,9})(?:\[\w+\])? -> (?P<receiver>\d{1,9})(?:\[\w+\])?"
     r"(?: \[(?:send|receive)\])? via (?P<transport>P2P|SHM|NET|direct shared memory)"
 )
-_RANK = re.compile(r"\bcomm 0x\w+ rank (\d+) n[rR]anks (\d+)")
+_RANK = re.compile(r"\bcomm 0x\w+ rank (\d{1,9}) n[rR]anks (\d{1,9})")
 _SETTING = re.compile(r"\b((?:NCCL|RCCL)_\w+) set by environment to (\S+?)\.?\s*$")
 _VERSION = re.compile(r"\b(?:NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
 
@@ -60,33 +63,35 @@ class NcclDebug:
 
 def is_nccl_debug_log(text: str) -> bool:
     """Return whether the text has a line of NCCL's own log."""
-    return any(_LINE.search(line) for line in text.splitlines())
+    return any(_match(line) for line in text.splitlines())
 
 
 def read_nccl_debug(path: Path) -> NcclDebug:
     """Return what NCCL says in a file; ValueError, one sentence, for one that cannot be read or has no such line."""
-    lines = [line.text for line in read_lines(path) if _LINE.search(line.text) or version_of(line.text)]
+    lines = [line.text for line in read_lines(path) if _match(line.text) or version_of(line.text)]
     if not lines:
         raise ValueError(f"{path}: holds no line of NCCL_DEBUG")
     return debug_of(lines)
 
 
-def split_debug(text: str, hosts: Sequence[str] = ()) -> tuple[str, str]:
+def split_debug(text: str, hosts: Collection[str] = ()) -> tuple[str, str]:
     """Return a line without what NCCL printed into it, and that part, empty where there is none.
 
     hosts are names that are known: what stands before one may be the last digit of a row.
     """
-    if "NCCL" not in text:
-        return text, ""
-    match = _LINE.search(text)
+    match = _match(text)
     if match is None:
         return text, ""
-    begins = match.start()
-    for host in hosts:
-        at = text.find(f"{host}:", match.start(), match.start("text"))
-        if match["host"] and match["host"].endswith(host) and len(match["host"]) > len(host) and at >= 0:
-            begins = at
+    found = match["host"] or ""
+    # "0" and "node01" stand there as "0node01", where a row was broken before its line end
+    glued = next((at for at in range(1, len(found)) if found[at:] in hosts), 0) if found not in hosts else 0
+    begins = match.start("host") + glued if glued else match.start()
     return text[:begins], text[begins:]
+
+
+def _match(text: str) -> re.Match[str] | None:
+    level = _LEVEL.search(text)
+    return _LINE.search(text, max(level.start() - _MOST_BEFORE_LEVEL, 0)) if level else None
 
 
 def says_something(line: str) -> bool:
@@ -103,7 +108,7 @@ def debug_of(lines: Iterable[str]) -> NcclDebug:
     rank_hosts: dict[int, str] = {}
     for line in lines:
         nccl = nccl or version_of(line)
-        match = _LINE.search(line)
+        match = _match(line)
         if match is None:
             continue
         host, text = match["host"], match["text"]

@@ -16,7 +16,7 @@ from falloff.spec.hardware import Hardware, find_hardware
 
 # of each: nccl-tests' own lines, and none that a program beside it prints
 _LINES = re.compile(
-    r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*\balgbw\s+busbw\b|\bnThread \d+ nGpus \d+ minBytes\b"
+    r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.{0,400}\balgbw\s+busbw\b|\bnThread \d+ nGpus \d+ minBytes\b"
     r"|\bAvg bus bandwidth +: |\bOut of bounds values +: |# (?:nccl|rccl)-tests version "
 )
 WRONG = "results were wrong"
@@ -65,6 +65,7 @@ def nccl_tests_records(
     for at, run in enumerate(runs):
         shared = {**_fields_of_run(run, known), "source_ref": path.name}
         start = f"{path.name}/run{at + 1}" if len(runs) > 1 else path.name
+        is_counted = any(half.num_wrong for row in run.rows for _, half in row.halves)
         names: Counter[str] = Counter()
         for row in run.rows:
             for in_place, half in row.halves:
@@ -72,7 +73,8 @@ def nccl_tests_records(
                 names[name] += 1
                 again = f"/{names[name]}" if names[name] > 1 else ""
                 record_id = f"{start}/{name}{again}"
-                records.append(_record(record_id, shared, {**_fields_of_half(run, row, half), "in_place": in_place}))
+                of_half = {**_fields_of_half(run, row, half, is_counted), "in_place": in_place}
+                records.append(_record(record_id, shared, of_half))
     return records
 
 
@@ -144,7 +146,8 @@ def _note(run: NcclTestsLog) -> str:
     return f"{version}the time is its mean over {iterations or 'its'} iterations and over ranks"
 
 
-def _fields_of_half(run: NcclTestsLog, row: Row, half: Half) -> dict[str, Any]:
+def _fields_of_half(run: NcclTestsLog, row: Row, half: Half, is_counted: bool) -> dict[str, Any]:
+    """Return the fields of one half of a row; is_counted says that the run's rows tell which results were wrong."""
     fields: dict[str, Any] = {
         "outcome": "ok",
         "message_bytes": row.message_bytes,
@@ -152,7 +155,7 @@ def _fields_of_half(run: NcclTestsLog, row: Row, half: Half) -> dict[str, Any]:
         "num_wrong": half.num_wrong,
         **_chosen(run, row),
     }
-    reason = _why_invalid(run, half)
+    reason = _why_invalid(run, half, is_counted)
     if reason:
         return {**fields, "outcome": "crash", "outcome_reason": reason}
     if half.is_cpu_time:
@@ -173,17 +176,16 @@ def _times(half: Half) -> tuple[float, ...] | None:
     return half.iterations_s or (half.time_s.value,)
 
 
-def _why_invalid(run: NcclTestsLog, half: Half) -> str | None:
+def _why_invalid(run: NcclTestsLog, half: Half, is_counted: bool) -> str | None:
     if half.num_wrong:
         return f"{half.num_wrong} elements of the result were wrong"
-    counted = any(other.num_wrong for row in run.rows for _, other in row.halves)
-    if run.num_out_of_bounds and not counted:
+    if run.num_out_of_bounds and not is_counted:
         return f"{run.num_out_of_bounds} values of its run came out of bounds, of which rows is not told"
     return ALONE if run.num_ranks == 1 else None
 
 
 def _chosen(run: NcclTestsLog, row: Row) -> dict[str, Any]:
     choice = choice_for(run.choices, run.collective, row.message_bytes)
-    if choice is None:
-        return {}
-    return {"algorithm": choice.algorithm, "protocol": choice.protocol, "channels": choice.channels}
+    if choice is not None:
+        return {"algorithm": choice.algorithm, "protocol": choice.protocol, "channels": choice.channels}
+    return dict(zip(("algorithm", "protocol", "channels"), row.choice or (), strict=False))

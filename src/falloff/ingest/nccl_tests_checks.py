@@ -5,14 +5,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from falloff.ingest.bus_factor import COLLECTIVES, bus_factor, ranks_of_factor
-from falloff.ingest.nccl_tests_log import DTYPES, Half, Row
+from falloff.ingest.nccl_tests_log import DTYPES, MOST_RANKS, Half, Row
 
 # Beyond the rounding of each number: enough for a mean that was taken of bandwidths and not of times, far below what
 # one wrong digit makes.
 _SLACK = 0.002
 # Wider than this a row's numbers, printed as 0.03 and 0.02 GB/s, tell nothing of its factor.
 _MOST_FACTOR_WIDTH = 0.25
-MOST_RANKS = 1 << 17
 # of which GPUs of one node there are; more than one number of ranks may fit the printed digits
 _NODE_SIZES = (8, 4, 2)
 

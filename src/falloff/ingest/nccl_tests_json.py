@@ -1,4 +1,4 @@
-"""nccl-tests' results as JSON: the file of -J (since 2.17), and the dictionary by size that was proposed before it."""
+"""Results as files: nccl-tests' -J (since 2.17), the dictionary by size proposed before it, rccl-tests' reports."""
 
 import json
 import re
@@ -9,7 +9,9 @@ from typing import Any
 from falloff.ingest.logtext import clean, read_text
 from falloff.ingest.nccl_debug import version_of, version_of_code
 from falloff.ingest.nccl_tests_log import Device, Half, Printed, Row, Settings
-from falloff.ingest.nccl_tests_text import Segment, collective_of
+from falloff.ingest.nccl_tests_table import whole
+from falloff.ingest.nccl_tests_text import Segment, checked_settings, collective_of
+from falloff.ingest.rccl_tests_report import CSV_START, is_report, objects_of_csv, segments_of_report
 from falloff.units import GIGA, MICRO
 
 # A sweep of 40 sizes with 1000 iterations of each is 2 MB; with those of 64 processes beside it, 60 MB.
@@ -27,6 +29,8 @@ Fields = Mapping[str, Any]
 
 def is_json(text: str) -> bool:
     """Return whether the text is nccl-tests' JSON, or its beginning."""
+    if CSV_START in text or ('"numCycle"' in text and '"busBw"' in text):
+        return True
     return ('"oop_algbw"' in text or '"nccl-tests structured output"' in text) or (
         _WRITTEN.search(text) is not None and ('"nccl_version"' in text or '"bus_bw"' in text)
     )
@@ -37,17 +41,22 @@ def read_json(path: Path) -> list[Segment]:
 
     A file that is cut gives what is whole before the cut. ValueError for one that is too large or cannot be read.
     """
-    text = ""
+    pieces, num_chars = [], 0
     for piece in read_text(path):
-        text += piece
-        if len(text) > MOST_JSON_CHARS:
+        pieces.append(piece)
+        num_chars += len(piece)
+        if num_chars > MOST_JSON_CHARS:
             raise ValueError(f"{path}: is longer than {MOST_JSON_CHARS >> 20} MiB; nccl-tests' JSON is not")
-    return list(segments_of_json(clean(text)))
+    text = clean("".join(pieces))
+    if CSV_START in text:
+        return list(segments_of_report(objects_of_csv(text[text.index(CSV_START) :].splitlines())))
+    return list(segments_of_json(text))
 
 
 def segments_of_json(text: str) -> Iterator[Segment]:
     """Yield the runs of all JSON objects of nccl-tests in a text."""
     decoder, at, noise, num_failures = json.JSONDecoder(), 0, 0, 0
+    report: list[Fields] = []
     while (at := text.find("{", at)) >= 0 and num_failures < _MOST_FAILURES:
         try:
             found, end = decoder.raw_decode(text, at)
@@ -56,12 +65,15 @@ def segments_of_json(text: str) -> Iterator[Segment]:
             if found is None:
                 at, num_failures = at + 1, num_failures + 1
                 continue
+        if is_report(found):
+            report.append(found)
         segment = _segment(found)
         if segment is not None:
             segment.nccl = segment.nccl or version_of(text[noise:at])
             segment.command = segment.command or collective_of(text[noise:at])
             yield segment
         at = noise = end
+    yield from segments_of_report(report)
 
 
 def _before_cut(text: str) -> Fields | None:
@@ -96,7 +108,7 @@ def _segment(found: Any) -> Segment | None:
 
 
 def _proposed(found: Fields) -> Segment:
-    segment = Segment(num_tables=1)
+    segment = Segment(num_tables=1, has_end=False)
     version = found.get("version")
     segment.nccl = version if isinstance(version, str) else None
     for block in found["benchmark"]:
@@ -151,12 +163,14 @@ def _take_footer(segment: Segment, found: Fields) -> None:
         segment.out_of_bounds = [count or int(is_failed)]
 
 
-def _settings(config: Fields) -> Settings:
-    return Settings(
-        threads=_count(config.get("nthreads")) or 1,
-        gpus=_count(config.get("ngpus")) or 1,
-        warmup_iterations=_count(config.get("warmup_iters")),
-        iterations=_count(config.get("iterations")),
+def _settings(config: Fields) -> Settings | None:
+    return checked_settings(
+        Settings(
+            threads=_count(config.get("nthreads")) or 1,
+            gpus=_count(config.get("ngpus")) or 1,
+            warmup_iterations=_count(config.get("warmup_iters")),
+            iterations=_count(config.get("iterations")),
+        )
     )
 
 
@@ -204,11 +218,11 @@ def _iterations(fields: Fields) -> tuple[float, ...]:
 
 def _take_row(segment: Segment, fields: Any, size: Any, halves: Mapping[str, Half | None]) -> None:
     try:
-        message_bytes = int(size)
+        message_bytes = whole(str(size))
         root = fields.get("root")
         row = Row(
             message_bytes=message_bytes,
-            count=int(fields.get("count") or 0),
+            count=whole(str(fields.get("count") or 0)),
             dtype=str(fields.get("type")),
             redop=fields.get("redop") if fields.get("redop") not in ("none", "") else None,
             root=int(root) if root is not None else None,

@@ -7,6 +7,10 @@ from typing import Literal, NamedTuple
 # partial: its end is missing; not_multi_node: several programs that knew nothing of each other
 Status = Literal["ok", "partial", "not_multi_node"]
 
+MOST_RANKS = 1 << 17
+# of an integer of a record; what is above it is no size, count or number of ranks
+MOST_COUNT = 1 << 62
+
 # bytes of an element by nccl-tests' name of its type, and what the records call it
 DTYPES = {
     "int8": (1, "int8"),
@@ -74,6 +78,9 @@ class Row:
     root: int | None
     out_of_place: Half | None
     in_place: Half | None
+    choice: tuple[str, str, int | None] | None = (
+        None  # algorithm, protocol, channels, which only rccl-tests prints (-A)
+    )
 
     @property
     def halves(self) -> tuple[tuple[bool, Half], ...]:
@@ -144,6 +151,7 @@ class NcclTestsLog:
     collective: str | None
     num_ranks: int | None
     devices: tuple[Device, ...]
+    stated_nodes: int | None  # where it lists no devices
     settings: Settings | None
     average_busbw_bytes_s: float | None
     num_out_of_bounds: int | None
@@ -165,6 +173,8 @@ class NcclTestsLog:
         """Hosts of one communicator: 1 where programs ran apart, None where the ranks are not all listed."""
         if self.status == "not_multi_node":
             return 1
+        if self.stated_nodes is not None:
+            return self.stated_nodes
         return len(self.hosts) if self.num_ranks and len(self.devices) == self.num_ranks else None
 
     @property

@@ -72,8 +72,9 @@ def finished(segment: Segment, name: str, num_ranks: int | None = None) -> NcclT
         collective=collective,
         num_ranks=told.num_ranks,
         devices=group.devices,
+        stated_nodes=segment.stated_nodes,
         settings=segment.settings,
-        average_busbw_bytes_s=segment.averages[0] if len(segment.averages) == 1 or group.is_printed_twice else None,
+        average_busbw_bytes_s=segment.averages[0] if len(set(segment.averages)) == 1 else None,
         num_out_of_bounds=sum(segment.out_of_bounds) if segment.out_of_bounds else None,
         num_rank0_lines=group.num_rank0,
         num_footers=len(segment.averages),
@@ -109,7 +110,7 @@ def _status(segment: Segment, group: _Group) -> Status:
     programs = max(group.num_rank0, segment.num_tables, len(segment.averages))
     if programs > 1 and not group.is_printed_twice:
         return "not_multi_node"
-    return "ok" if segment.averages else "partial"
+    return "ok" if segment.averages or not segment.has_end else "partial"
 
 
 def _once(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -152,7 +153,9 @@ def _ranks(
 ) -> Told:
     if status == "not_multi_node":
         own = {device.rank for device in group.devices}
-        return Told(num_ranks=process_ranks if segment.settings else (max(own) + 1 if own else None))
+        return Told(num_ranks=process_ranks if segment.settings else len(own) or None)
+    if segment.stated_ranks is not None:
+        return tell_ranks(collective, rows, [segment.stated_ranks], True)
     listed = len({device.rank for device in group.devices})
     stated = [listed] if listed >= process_ranks else []
     stated += [process_ranks] if segment.settings and process_ranks not in stated else []

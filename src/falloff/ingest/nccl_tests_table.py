@@ -3,12 +3,12 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from falloff.ingest.nccl_tests_log import DTYPES, Half, Printed, Row
+from falloff.ingest.nccl_tests_log import DTYPES, MOST_COUNT, Half, Printed, Row
 from falloff.units import GIGA, KILO, MEGA, MICRO, MILLI, NANO
 
-_NAMES = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.*\balgbw\b.*")
+_NAMES = re.compile(r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.{0,400}\balgbw\b.*")
 _TITLES = re.compile(r"\b(?:out-of-place|in-place)\b")
 _UNITS = re.compile(r"\(B\)\s+\(elements\).*")
 _TYPES = "|".join(sorted((re.escape(name) for name in DTYPES), key=len, reverse=True))
@@ -18,7 +18,8 @@ _FIELD = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)
 
 _TIMES = ("time", "cputime")
 _SPELLINGS = {"bytes": "size", "N": "count", "op": "redop", "res": "error", "delta": "error", "wrong": "#wrong"}
-_WITH_UNIT = ("size", "count", *_TIMES, "algbw", "busbw", "i_min", "i_max", "i_p99", "i_cv%")
+_WITH_UNIT = ("size", "count", *_TIMES, "hipevt", "algbw", "busbw", "i_min", "i_max", "i_p99", "i_cv%")
+_LAST = ("algo", "proto", "nchannels")
 _SCALES = {
     "s": 1.0,
     "ms": MILLI,
@@ -38,16 +39,17 @@ _BLANK_HALF = re.compile(r"\s{32,}")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of a table: of what comes first, and of its halves, by whether they are in place."""
+    """The names of a table: of what comes first, of its halves, by whether they are in place, and of what is last."""
 
     first: tuple[str, ...]
     halves: tuple[tuple[bool, tuple[str, ...]], ...]
+    last: tuple[str, ...]
     scales: Mapping[str, float]
 
     @property
     def num_fields(self) -> int:
         """Fields of a whole row."""
-        return len(self.first) + sum(len(names) for _, names in self.halves)
+        return len(self.first) + sum(len(names) for _, names in self.halves) + len(self.last)
 
 
 def columns_of(line: str, title: str | None) -> Columns | None:
@@ -60,7 +62,7 @@ def columns_of(line: str, title: str | None) -> Columns | None:
         return None
     words = match[0].split()
     is_old = words[0] == "bytes"
-    names = [_SPELLINGS.get(name, name) for name in words if name != "timestamp"]
+    names = [_SPELLINGS.get(name, name) for name in words if name != "timestamp" and name not in _LAST]
     starts = [at for at, name in enumerate(names) if name in _TIMES]
     if not starts:
         return None
@@ -70,6 +72,7 @@ def columns_of(line: str, title: str | None) -> Columns | None:
     return Columns(
         first=tuple(names[: starts[0]]),
         halves=tuple(zip(in_place, halves, strict=False)),
+        last=tuple(name for name in words if name in _LAST),
         scales=_OLD_UNITS if is_old else _UNITS_SINCE_2019,
     )
 
@@ -92,7 +95,7 @@ def with_units(columns: Columns, line: str) -> Columns | None:
             if unit not in _SCALES:
                 raise ValueError(f"{name} is in {unit!r}; allowed are {', '.join(_SCALES)}")
             scales[name] = _SCALES[unit]
-    return Columns(first=columns.first, halves=columns.halves, scales=scales)
+    return replace(columns, scales=scales)
 
 
 def row_text(line: str) -> str | None:
@@ -142,16 +145,24 @@ def row_of(fields: Sequence[str | None], columns: Columns) -> Row | None:
             half, rest = rest[: len(names)], rest[len(names) :]
             halves[in_place] = _half(dict(zip(names, half, strict=True)), columns.scales)
         return Row(
-            message_bytes=int(by_name["size"] or ""),
-            count=int(by_name["count"] or ""),
+            message_bytes=whole(by_name["size"]),
+            count=whole(by_name["count"]),
             dtype=by_name["type"] or "",
             redop=None if by_name.get("redop") == "none" else by_name.get("redop"),
             root=int(root) if root else None,
             out_of_place=halves.get(False),
             in_place=halves.get(True),
+            choice=_choice(dict(zip(columns.last, rest, strict=True))),
         )
     except (ValueError, OverflowError):
         return None
+
+
+def _choice(fields: Mapping[str, str | None]) -> tuple[str, str, int | None] | None:
+    algorithm, protocol, channels = (fields.get(name) for name in _LAST)
+    if not algorithm or not protocol or "N/A" in (algorithm, protocol):
+        return None
+    return algorithm.lower(), protocol.lower(), int(channels) if channels and channels.isdigit() else None
 
 
 def _half(fields: Mapping[str, str | None], scales: Mapping[str, float]) -> Half | None:
@@ -168,7 +179,7 @@ def _half(fields: Mapping[str, str | None], scales: Mapping[str, float]) -> Half
         is_cpu_time=name == "cputime",
         algbw_bytes_s=printed(fields.get("algbw"), scales["algbw"]),
         busbw_bytes_s=printed(fields.get("busbw"), scales["busbw"]),
-        num_wrong=int(wrong.value) if wrong else None,
+        num_wrong=whole(str(int(wrong.value))) if wrong else None,
         deviation=deviation.value if deviation else None,
         statistics=tuple(
             (key, number.value if number else None)
@@ -177,6 +188,14 @@ def _half(fields: Mapping[str, str | None], scales: Mapping[str, float]) -> Half
             for number in [printed(field, 1.0)]
         ),
     )
+
+
+def whole(field: str | None) -> int:
+    """Return a field as a whole number from 0 on; ValueError for anything else, and for more than a record holds."""
+    number = int(field or "")
+    if not 0 <= number < MOST_COUNT:
+        raise ValueError(f"{field!r} is no size or count")
+    return number
 
 
 def printed(field: str | None, scale: float) -> Printed | None:

@@ -6,23 +6,24 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from falloff.ingest import nccl_debug
-from falloff.ingest.nccl_tests_log import Device, Row, Settings, distinct
+from falloff.ingest.nccl_tests_log import MOST_COUNT, MOST_RANKS, Device, Row, Settings
 from falloff.ingest.nccl_tests_table import Columns, columns_of, fields_of, rest_text, row_of, row_text, with_units
 from falloff.units import GIGA
 
 # what srun --label pads, mpich -prepend-rank and container logs put before a line, beyond what logtext takes off
 _PREFIX = re.compile(r"\s*\d+: (?=\s|#|\S)|\[\d+\](?= )|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* ")
-_THREADS = re.compile(r"\bnThread (\d+) nGpus (\d+) minBytes\b")
-_WARMUP = re.compile(r"\bwarmup iters: (\d+)")
-_ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )\biters: (\d+)")
+_THREADS = re.compile(r"\bnThread (\d{1,9}) nGpus (\d{1,9}) minBytes\b")
+_WARMUP = re.compile(r"\bwarmup iters: (\d{1,9})\b")
+_ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )\biters: (\d{1,9})\b")
 _VERSION = re.compile(r"\b([nr]ccl)-tests[ :]+[Vv]ersion:? (\S+)")
-_LIBRARY_CODE = re.compile(r"\b[nr]ccl-library=(\d+)")
+_LIBRARY_CODE = re.compile(r"\b[nr]ccl-library=(\d{1,9})\b")
 _STARTING = re.compile(r"# (?:Collective test starting|Starting):? (\S+)")
 _DEVICE = re.compile(
-    r"\bRank +(\d+) (?:Group +(\d+) )?(?:Pid +(\d+) )?on +(\S+) device +(\d+) \[[0-9a-fx:.]+\] (\S.*)$", re.IGNORECASE
+    r"\bRank +(\d{1,9}) (?:Group +(\d{1,9}) )?(?:Pid +(\d{1,18}) )?on +(\S+) device +\d{1,9} "
+    r"\[[0-9a-fA-Fx:.]+\] (\S.*)$"
 )
-_OUT_OF_BOUNDS = re.compile(r"\bOut of bounds values +: +(\d+) +(OK|FAILED)")
-_AVERAGE = re.compile(r"\bAvg bus bandwidth +: +([\d.]+(?:e[-+]?\d+)?)")
+_OUT_OF_BOUNDS = re.compile(r"\bOut of bounds values +: +(\d{1,18}) +(OK|FAILED)")
+_AVERAGE = re.compile(r"\bAvg bus bandwidth +: +(\d{1,18}(?:\.\d+)?(?:e[-+]?\d{1,2})?)")
 _CYCLE = re.compile(r"# Testing \d+ cycle")
 _TITLE = re.compile(r"\b(?:out-of-place|in-place)\b")
 _CONCLUDED = re.compile(r"# Collective test concluded\b")
@@ -46,6 +47,8 @@ BINARIES = {
 _BINARY = re.compile(rf"(?<![A-Za-z0-9_])({'|'.join(sorted(BINARIES, key=len, reverse=True))})_perf")
 
 _LEAST_LOST_FIELDS = 3
+# a row has 250 characters, a command line of mpirun up to some thousands
+_LONGEST_LINE_CHARS = 1 << 14
 
 StartKind = Literal["version", "starting", "threads"]
 
@@ -70,6 +73,9 @@ class Segment:
     averages: list[float] = field(default_factory=list)
     out_of_bounds: list[int] = field(default_factory=list)
     exported: dict[str, str] = field(default_factory=dict)
+    has_end: bool = True  # whether such an output ends with an average
+    stated_ranks: int | None = None  # of all processes, where it states their number and lists none
+    stated_nodes: int | None = None
     debug_lines: dict[str, None] = field(default_factory=dict)  # those that say something, each once
 
     @property
@@ -129,6 +135,7 @@ class _Reader:
         self.title: str | None = None
         self.command: str | None = None
         self.pending: str | None = None
+        self.hosts: dict[str, None] = {}
         self.exported: dict[str, str] = {}  # by lines that start no program: it holds for all that follow
 
     @property
@@ -136,8 +143,10 @@ class _Reader:
         return self.segments[-1]
 
     def take(self, line: str) -> None:
+        if len(line) > _LONGEST_LINE_CHARS:
+            return
         line = _without_prefix(line)
-        text, debug = nccl_debug.split_debug(line, distinct(device.host for device in self.segment.devices))
+        text, debug = nccl_debug.split_debug(line, self.hosts)
         if debug and nccl_debug.says_something(debug):
             self.segment.debug_lines[debug] = None
         if not text.strip():
@@ -157,6 +166,9 @@ class _Reader:
         begun = row_text(text)
         if begun is not None:
             self.close_row()
+            if not begun.split()[0].strip("0"):
+                self.segment.num_empty_rows += 1
+                return True
             if self.columns is None:
                 self.segment.num_cut_lines += 1  # without its header nobody knows what it says
                 return True
@@ -182,8 +194,6 @@ class _Reader:
         row = row_of(fields, self.columns)
         if row is None:
             self.segment.num_cut_lines += 1
-        elif row.message_bytes == 0:
-            self.segment.num_empty_rows += 1
         else:
             self.segment.rows.append(row)
 
@@ -228,7 +238,8 @@ class _Reader:
         match = _DEVICE.search(text)
         if match is None:
             return False
-        rank, group, pid, host, _, gpu = match.groups()
+        rank, group, pid, host, gpu = match.groups()
+        self.hosts[host] = None
         self.segment.devices.append(Device(int(rank), int(group or 0), int(pid) if pid else None, host, gpu.strip()))
         return True
 
@@ -273,16 +284,24 @@ class _Reader:
         self.segments.append(Segment(exported=dict(self.exported)))
 
 
-def settings_of(text: str) -> Settings:
-    """Return what the line '# nThread' states."""
+def settings_of(text: str) -> Settings | None:
+    """Return what the line '# nThread' states, None where it is garbled."""
     threads, warmup, iterations = _THREADS.search(text), _WARMUP.search(text), _ITERATIONS.search(text)
     assert threads is not None
-    return Settings(
-        threads=int(threads[1]),
-        gpus=int(threads[2]),
-        warmup_iterations=int(warmup[1]) if warmup else None,
-        iterations=int(iterations[1]) if iterations else None,
+    return checked_settings(
+        Settings(
+            threads=int(threads[1]),
+            gpus=int(threads[2]),
+            warmup_iterations=int(warmup[1]) if warmup else None,
+            iterations=int(iterations[1]) if iterations else None,
+        )
     )
+
+
+def checked_settings(settings: Settings) -> Settings | None:
+    """Return settings that can be, None for no rank at all and for numbers that are garbled."""
+    counts = (settings.warmup_iterations or 0, settings.iterations or 0)
+    return settings if 0 < settings.process_ranks <= MOST_RANKS and max(counts) < MOST_COUNT else None
 
 
 def _without_prefix(line: str) -> str:
