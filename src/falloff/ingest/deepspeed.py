@@ -22,7 +22,9 @@ _TIMER = re.compile(
     r"(?<![\w/=])(?:(?P<epoch>\d{1,9})/(?P<calls>\d{1,15})|epoch=\d{1,9}/micro_step=(?P<micro>\d{1,15})"
     r"/global_step=(?P<step>\d{1,15})), (?=(?:RunningAvg)?SamplesPerSec=)"
 )
-_TIMER_FIELD = re.compile(rf"\b((?:RunningAvg|Curr)?SamplesPerSec|(?:Max)?MemAllocated)=({_FLOAT})(GB)?(?=,|\s|$)")
+_TIMER_FIELD = re.compile(
+    rf"\b((?:RunningAvg|Curr)?SamplesPerSec|(?:Max)?MemAllocated(?==[\d.]+GB))=({_FLOAT})(?:GB)?(?=,|\s|$)"
+)
 _RANK_STEP = re.compile(r"\[Rank 0\] step=(\d{1,15}), skipped=(\d{1,15}), lr=\[.*?\], mom=\[.*\](?=\s|$)")
 _PIPELINE = re.compile(
     rf"\bsteps: (\d{{1,15}}) loss: ({_FLOAT}) (?:[\w ]+: -?{_FLOAT} )*iter time \(s\): ({_FLOAT}) "
@@ -91,7 +93,7 @@ def _can_be_one(first: tuple[int | None, int | None], second: tuple[int | None, 
 def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     timer, rank, pipeline = (kind.search(line.text) for kind in _KINDS)
     found = _TIMER_FIELD.findall(line.text[timer.end() :]) if timer else []
-    fields = {name: float(value) for name, value, _ in found}
+    fields = {name: float(value) for name, value in found}
     if not (timer or rank or pipeline) or len(fields) != len(found) or not _is_whole(line, fields):
         return None
     step, calls = _numbers(line.text)
@@ -114,7 +116,7 @@ def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         samples_per_s=samples_per_s if samples_per_s and 0 < samples_per_s < math.inf else None,
         more={name: value for name, value in more.items() if value is not None},
     )
-    return logged, frozenset(name for name in fields if not name.endswith("MemAllocated"))
+    return logged, frozenset(fields)
 
 
 def _text(number: float | None) -> str | None:
