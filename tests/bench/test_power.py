@@ -85,6 +85,14 @@ def test_a_driver_without_the_instant_draw_gives_its_usual_reading_and_says_so()
     assert source.read()[0].draw_w == 90.0
 
 
+def test_a_gpu_that_may_not_be_asked_is_left_out_and_the_others_keep_their_numbers():
+    nvml = FakeNvml()
+    nvml._answers["nvmlDeviceGetHandleByIndex"] = lambda index: {1: 1}[index]
+    source = nvml_source(nvml)
+    assert [(meter.index, meter.uuid) for meter in source.meters] == [(1, "GPU-1")]
+    assert [reading.device for reading in source.read()] == [1]
+
+
 def test_what_a_gpu_does_not_tell_is_blank_and_never_zero():
     lacks = ("nvmlDeviceGetTotalEnergyConsumption", "nvmlDeviceGetTemperature", "nvmlDeviceGetFieldValues")
     source = nvml_source(FakeNvml(lacks=(*lacks, "nvmlDeviceGetPowerUsage", "nvmlDeviceGetClockInfo")))
@@ -132,6 +140,8 @@ def test_a_rapl_counter_that_goes_away_leaves_blanks(tmp_path):
         (None, True, "no NVIDIA driver"),
         (FakeNvml(0), True, "the NVIDIA driver finds no GPU"),
         (FakeNvml(), False, "the ranks run on no GPU"),
+        (FakeNvml(lacks=("nvmlDeviceGetHandleByIndex",)), True, "the NVIDIA driver lets no GPU be asked"),
+        (FakeNvml(lacks=("nvmlDeviceGetCount",)), True, "the NVIDIA driver lets no GPU be asked"),
     ],
 )
 def test_no_meter_at_all_has_both_its_reasons(tmp_path, nvml, on_gpus, beginning):

@@ -70,8 +70,9 @@ def find_source(nvml: ModuleType | None, sysfs: Path, *, on_gpus: bool) -> tuple
         without_gpus = "no NVIDIA driver"
     elif not on_gpus:
         without_gpus = "the ranks run on no GPU"
-    elif nvml.nvmlDeviceGetCount() == 0:
-        without_gpus = "the NVIDIA driver finds no GPU"
+    elif not _handles(nvml):
+        count = ask_nvml(nvml, "nvmlDeviceGetCount")
+        without_gpus = f"the NVIDIA driver {'finds no GPU' if count == 0 else 'lets no GPU be asked'}"
     else:
         return nvml_source(nvml), None
     packages, reason = rapl_packages(sysfs)
@@ -82,8 +83,8 @@ def find_source(nvml: ModuleType | None, sysfs: Path, *, on_gpus: bool) -> tuple
 
 def nvml_source(nvml: ModuleType) -> PowerSource:
     """Return the source that reads every NVIDIA GPU of this node; who takes part says the log, by UUID."""
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    instant = all(_field_w(nvml, handle, nvml.NVML_FI_DEV_POWER_INSTANT) is not None for handle in handles)
+    handles = _handles(nvml)
+    instant = all(_field_w(nvml, handle, nvml.NVML_FI_DEV_POWER_INSTANT) is not None for handle in handles.values())
     return PowerSource(
         source="nvml",
         scope="gpu",
@@ -96,11 +97,22 @@ def nvml_source(nvml: ModuleType) -> PowerSource:
                 uuid=ask_nvml(nvml, "nvmlDeviceGetUUID", handle),
                 name=ask_nvml(nvml, "nvmlDeviceGetName", handle),
             )
-            for index, handle in enumerate(handles)
+            for index, handle in handles.items()
         ),
-        counter=all(ask_nvml(nvml, "nvmlDeviceGetTotalEnergyConsumption", handle) is not None for handle in handles),
-        read=lambda: [_gpu_reading(nvml, index, handle, instant=instant) for index, handle in enumerate(handles)],
+        counter=all(
+            ask_nvml(nvml, "nvmlDeviceGetTotalEnergyConsumption", handle) is not None for handle in handles.values()
+        ),
+        read=lambda: [_gpu_reading(nvml, index, handle, instant=instant) for index, handle in handles.items()],
     )
+
+
+def _handles(nvml: ModuleType) -> dict[int, Any]:
+    """Return the GPUs that this process may ask, by index: a container or a job's cgroup may forbid some or all."""
+    found = {
+        index: ask_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
+        for index in range(ask_nvml(nvml, "nvmlDeviceGetCount") or 0)
+    }
+    return {index: handle for index, handle in found.items() if handle is not None}
 
 
 def _gpu_reading(nvml: ModuleType, index: int, handle: Any, *, instant: bool) -> Reading:

@@ -1,6 +1,5 @@
 """falloff's own raw logs: one sealed log in, records out."""
 
-import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -10,10 +9,9 @@ from typing import Any
 
 from falloff import rawlog
 from falloff.ingest.exposure import exposure_fields
-from falloff.ingest.power import Power, measure_power, no_power
-from falloff.ingest.power_devices import with_name
-from falloff.ingest.power_files import read_power
-from falloff.ingest.power_samples import Averaging, Scope, Window
+from falloff.ingest.power import Power, no_power
+from falloff.ingest.power_native import MeteredRun, power_of_log
+from falloff.ingest.power_samples import Window
 from falloff.ingest.stragglers import straggler
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.cell import Cell, CollectivesCell, TrainCell, cell_from_json
@@ -299,36 +297,13 @@ def _power(log: _Log, window: Window) -> Power:
         return no_power("the power sampler left no event")
     if meter["source"] is None or meter["file"] is None:
         return no_power(meter["reason"] or "no meter, and no reason stated")
-    uuids = log.one("process_group").get("gpu_uuids")
-    devices = [d for d in meter["devices"] if not uuids or meter["scope"] != "gpu" or d["uuid"] in uuids]
-    read = f" ({meter['draw']})" if meter.get("draw") else ""
-    name = f"{meter['source'].upper()} {meter['scope']}{read} every {meter['period_s']:g} s"
-    scope: Scope = "package" if meter["scope"] == "package" else "gpu"
-    try:
-        series = read_power(log.path.parent / meter["file"], "falloff-power", scope=scope).devices
-    except ValueError as error:
-        return no_power(_without_folder(error, log))
-    # power.csv counts devices as the power event does; who they are and what a reading is, the event says
-    averaging = _averaging(meter.get("draw") or "")
-    chosen = {
-        str(device["index"]): dataclasses.replace(
-            with_name(series[str(device["index"])], device["name"]), averaging=averaging
-        )
-        for device in devices
-        if str(device["index"]) in series
-    }
-    limits = [gpu["power_limit_w"] for gpu in _gpus_of_run(log)] if scope == "gpu" else []
-    limit_w = max((limit for limit in limits if limit is not None), default=None)
-    return measure_power(chosen, [str(device["index"]) for device in devices], [window], name, limit_w=limit_w)
-
-
-def _averaging(draw: str) -> Averaging:
-    """Return what the sampler's words for its readings mean."""
-    if draw.startswith("instant"):
-        return "instant"
-    if draw.startswith("nvmlDeviceGetPowerUsage"):
-        return "by generation"
-    return "since the reading before" if draw.startswith("mean since") else "not stated"
+    run = MeteredRun(
+        uuids=tuple(log.one("process_group").get("gpu_uuids") or ()),
+        num_processes=log.cell.num_processes,
+        num_nodes=len(log.first["nodes"]),
+        limits_w=tuple(gpu["power_limit_w"] for gpu in _gpus_of_run(log)) if meter["scope"] == "gpu" else (),
+    )
+    return power_of_log(log.path.parent, meter, run, window)
 
 
 def _trace(log: _Log, cell: TrainCell) -> dict[str, Any]:
@@ -339,10 +314,6 @@ def _trace(log: _Log, cell: TrainCell) -> dict[str, Any]:
     if event is None:
         return {"trace_note": "no trace"}
     return exposure_fields(log.path.parent / event["file"], event["file"], cell.num_processes)
-
-
-def _without_folder(error: ValueError, log: _Log) -> str:
-    return str(error).replace(f"{log.path.parent}/", "")
 
 
 def _collective_records(log: _Log, cell: CollectivesCell, hardware: Mapping[str, Hardware]) -> list[CollectiveRecord]:

@@ -119,7 +119,7 @@ def measure_power(
         energy_integral_j=integral_j,
         plain_mean_w=mean_of(readings.inside("draw_w")),
         scope=readings.chosen[0].scope,
-        sm_clock_mhz=mean_of(readings.inside("sm_clock_mhz")),
+        sm_clock_mhz=mean_of(readings.inside("sm_clock_mhz")) or None,  # 0 MHz is no clock
         power_cap_share=share_of(readings.inside("clock_reasons"), POWER_CAP_BIT),
         thermal_share=share_of(readings.inside("clock_reasons"), THERMAL_BITS),
         num_glitches=sum(counter.num_glitches for counter in counters),

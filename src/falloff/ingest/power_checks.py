@@ -47,7 +47,9 @@ def why_not(samples: Mapping[str, Samples], devices: Sequence[str], windows: Seq
 def _why_unusable(series: Samples, windows: Sequence[Window]) -> str | None:
     if np.isnan(series.time_s).any():
         return "its samples have no times"
-    period_s = float(np.median(np.diff(series.time_s))) if len(series.time_s) > 1 else math.inf
+    # stamps of whole seconds repeat where samples are taken more often
+    gaps = np.diff(np.unique(series.time_s))
+    period_s = float(np.median(gaps)) if len(gaps) else math.inf
     num_inside = 0
     for start, end in windows:
         if len(series.time_s) == 0 or series.time_s[0] > start or series.time_s[-1] < end:

@@ -58,7 +58,7 @@ def read_counter(samples: Samples, window: Window | None = None, *, range_j: flo
     """
     known = np.isfinite(samples.energy_j)
     times, readings = samples.time_s[known], samples.energy_j[known]
-    kept, num_glitches = _without_glitches(readings)
+    kept, num_glitches = _without_glitches(readings, range_j)
     times, readings = times[kept], readings[kept]
     if window is not None:
         first = max(int(np.searchsorted(times, window[0], side="right")) - 1, 0)
@@ -83,20 +83,23 @@ def _highest_w(scope: Scope) -> float:
     return HIGHEST_W.get(scope, HIGHEST_DEVICE_W)
 
 
-def _without_glitches(readings: Floats) -> tuple[Floats, int]:
+def _without_glitches(readings: Floats, range_j: float | None = None) -> tuple[Floats, int]:
     """Return which readings to keep, and how many runs of one odd value were left out.
 
     200 J in a series at 22 MJ has made 3.69 TW elsewhere. A counter polled faster than it changes shows the odd
-    value several times.
+    value several times. A step back that is an ordinary one with `range_j` added is a wrap and no odd value.
     """
     keep = np.ones(len(readings), dtype=bool)
     starts = _changes(readings)
     values = readings[starts]
+    forward = np.diff(values)
+    ordinary_j = 3 * float(np.median(forward[forward > 0])) if (forward > 0).any() else 0.0
     num_glitches, last = 0, values[0] if len(values) else 0.0
     for run in range(1, len(values) - 1):
         here, after = values[run], values[run + 1]
         is_low, is_high = here < last <= after, last <= after < here
-        if is_low or is_high:
+        is_wrap = range_j is not None and (here - last) % range_j <= ordinary_j
+        if (is_low and not is_wrap) or is_high:
             keep[starts[run] : starts[run + 1]] = False
             num_glitches += 1
         else:
@@ -178,7 +181,7 @@ def counted_j(
     if len(values) < 2:
         return None, "too few samples"
     times = np.arange(len(values), dtype=np.float64)
-    values = values[_without_glitches(values)[0]]
+    values = values[_without_glitches(values, range_j)[0]]
     grown, _, trouble = _unwrapped(times, values, range_j, math.inf)
     if trouble:
         return None, trouble

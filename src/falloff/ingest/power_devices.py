@@ -51,6 +51,8 @@ def by_uuid(devices: Mapping[str, Samples], uuid: str, scope: Scope = "gpu") -> 
     for key, samples in devices.items():
         if samples.scope == scope and _bare(uuid) in (_bare(key), _bare(samples.uuid or "")):
             return key
+    if uuid.startswith("MIG-"):
+        raise ValueError(f"{uuid} is an instance of MIG, which has no power of its own; state the whole GPU's UUID")
     raise ValueError(f"no power samples of GPU {uuid} in the scope {scope}; the file has {_listed(devices)}")
 
 

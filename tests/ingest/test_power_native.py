@@ -1,0 +1,69 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from falloff.ingest.power_native import MeteredRun, power_of_log
+from falloff.rawlog import POWER_COLUMNS
+
+EVENT = {
+    "source": "nvml",
+    "scope": "gpu",
+    "draw": "instant, by field",
+    "devices": [{"index": n, "uuid": f"GPU-{n}", "name": "NVIDIA H200"} for n in range(4)],
+    "period_s": 0.1,
+    "file": "power.csv",
+}
+
+
+def run(**stated: Any) -> MeteredRun:
+    base = {"uuids": ("GPU-1", "GPU-2"), "num_processes": 2, "num_nodes": 1, "limits_w": (700.0,)}
+    return MeteredRun(**{**base, **stated})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [f"{1.8e9 + n / 10},{gpu},{100 * (gpu + 1)},,1500,40,0" for n in range(100) for gpu in range(4)]
+    (tmp_path / "power.csv").write_text("\n".join([",".join(POWER_COLUMNS), *rows, ""]))
+    return tmp_path
+
+
+WINDOW = (1.8e9 + 1, 1.8e9 + 9)
+
+
+def test_the_runs_own_gpus_are_told_by_uuid(folder: Path) -> None:
+    power = power_of_log(folder, EVENT, run(), WINDOW)
+    assert power.draw_w == pytest.approx(250)
+    assert power.source == "NVML gpu (instant, by field) every 0.1 s, integral of power readings"
+
+
+@pytest.mark.parametrize(
+    ("stated", "words"),
+    [
+        ({"uuids": ("GPU-1", "GPU-of-another-node"), "num_nodes": 2}, "1 of the run's 2 GPUs have no power samples"),
+        ({"uuids": ()}, "does not say by UUID which of the node's GPUs"),
+    ],
+)
+def test_a_part_of_the_runs_gpus_is_never_taken_for_all(folder: Path, stated: dict[str, Any], words: str) -> None:
+    power = power_of_log(folder, EVENT, run(**stated), WINDOW)
+    assert power.energy_j is None
+    assert words in power.source
+
+
+def test_without_uuids_a_run_that_has_all_gpus_of_its_node_is_charged_all(folder: Path) -> None:
+    assert power_of_log(folder, EVENT, run(uuids=(), num_processes=4), WINDOW).draw_w == pytest.approx(250)
+
+
+def test_packages_of_one_node_are_no_power_of_two(folder: Path) -> None:
+    event = {**EVENT, "source": "rapl", "scope": "package", "draw": "mean since the reading before, from the counter"}
+    assert power_of_log(folder, event, run(), WINDOW).scope == "package"
+    assert "2 ran" in power_of_log(folder, event, run(num_nodes=2), WINDOW).source
+
+
+def test_a_driver_before_the_instant_reading_is_trimmed_by_the_gpus_generation(folder: Path) -> None:
+    event = {**EVENT, "draw": "nvmlDeviceGetPowerUsage, a mean over 1 s on most GPUs since Ampere"}
+    assert "without each window's first 1 s" in power_of_log(folder, event, run(), WINDOW).source
+
+
+def test_a_file_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
+    assert power_of_log(tmp_path, EVENT, run(), WINDOW).source.startswith("power.csv: cannot be read")
