@@ -61,10 +61,11 @@ class Columns:
         return np.concatenate(pieces) if pieces else np.zeros(0, _EVENT_COLUMNS[key])
 
     def launches(self) -> tuple[Integers, Integers]:
-        """Return correlation and start of the host's calls, sorted by correlation."""
+        """Return correlation and start of the host's calls, sorted by correlation, and let go of the pieces."""
         if not self._launches:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         correlation, start = (np.concatenate(column) for column in zip(*self._launches, strict=True))
+        self._launches = []
         order = np.lexsort((start, correlation))
         return correlation[order], start[order]
 

@@ -148,8 +148,10 @@ def _parts(trace: Trace, found: Sequence[Window]) -> list[dict[str, Any]]:
     }
     compute_ns, comm_ns, copy_ns = (each.within(starts, ends) for each in (compute, comm, copy))
     working = union(compute, comm)
+    del compute, comm
     working_ns = working.within(starts, ends)
     busy = union(working, copy)
+    del working
     busy_ns = busy.within(starts, ends)
     late = _host_late(trace, busy)
     late_ns = [None] * len(found) if late is None else late.within(starts, ends).tolist()
@@ -200,7 +202,7 @@ def _host_late(trace: Trace, all_busy: Intervals) -> Intervals | None:
     if not (is_known & busy).any():
         return None
     idle = gaps(all_busy)
-    events = np.flatnonzero(busy & np.isin(trace.start_ns, idle.ends))
+    events = np.flatnonzero(busy)
     events = events[np.argsort(trace.start_ns[events], kind="stable")]
     following = events[np.searchsorted(trace.start_ns[events], idle.ends)] if len(idle.ends) else events[:0]
     late_until = np.minimum(launched[following], idle.ends)
@@ -247,16 +249,14 @@ def _calls_of(sizes: Sequence[int | None]) -> Calls:
 def exposure_fields(path: Path, reference: str, num_ranks: int) -> dict[str, Any]:
     """Return a record's trace_* fields. A trace that cannot be used gives the reason: it does not void the run."""
     try:
-        exposure = measure_exposure(read_trace(path))
+        trace = read_trace(path)
+        exposure = measure_exposure(trace)
     except ValueError as error:
         return {"trace_ref": reference, "trace_note": str(error).replace(f"{path.parent}/", "")}
-    if exposure.status == "trace_truncated":
-        # Kineto writes events by kind and not by time, so what is lost may be of any instant
-        note = f"rank 0, {exposure.window}: exposure is not known"
-        return {"trace_ref": reference, "trace_note": note}
-    if exposure.comm_ns == 0 and num_ranks > 1:
-        # kernels under names we do not know would have counted as compute
-        note = f"rank 0, {exposure.window}: no communication kernels were recognised, so exposure is not known"
+    whose = "a rank that is not stated" if trace.rank is None else f"rank {trace.rank}"
+    unknown = _unknown(exposure, num_ranks)
+    note = f"{whose}, {exposure.window}" + (f"{unknown}: exposure is not known" if unknown is not None else "")
+    if unknown is not None:
         return {"trace_ref": reference, "trace_note": note}
     collectives = tuple(exposure.by_collective_ns)
     return {
@@ -271,5 +271,15 @@ def exposure_fields(path: Path, reference: str, num_ranks: int) -> dict[str, Any
         "trace_collective_s": tuple(exposure.by_collective_ns[name] * NANO for name in collectives) or None,
         "trace_exposed_collective_s": tuple(exposure.exposed_by_collective_ns[name] * NANO for name in collectives)
         or None,
-        "trace_note": f"rank 0, {exposure.window}",
+        "trace_note": note,
     }
+
+
+def _unknown(exposure: Exposure, num_ranks: int) -> str | None:
+    """Return why a trace's exposure is not known, None where it is; what the window's words say already is empty."""
+    if exposure.status == "trace_truncated":
+        return ""  # Kineto writes events by kind and not by time, so what is lost may be of any instant
+    if exposure.comm_ns == 0 and num_ranks > 1:
+        # kernels under names we do not know would have counted as compute
+        return "; no communication kernels were recognised"
+    return None

@@ -45,13 +45,18 @@ def union(*parts: tuple[Integers, Integers] | Intervals) -> Intervals:
     pairs = [(part.starts, part.ends) if isinstance(part, Intervals) else part for part in parts]
     starts = np.concatenate([np.zeros(0, np.int64), *(pair[0] for pair in pairs)])
     ends = np.concatenate([np.zeros(0, np.int64), *(pair[1] for pair in pairs)])
-    starts, ends = starts[starts < ends], ends[starts < ends]
+    kept = starts < ends
+    if not kept.all():
+        starts, ends = starts[kept], ends[kept]
     if not len(starts):
         return Intervals(starts, ends)
     order = np.argsort(starts, kind="stable")
-    starts, furthest = starts[order], np.maximum.accumulate(ends[order])
-    begins = np.flatnonzero(np.concatenate(([True], starts[1:] > furthest[:-1])))
-    return Intervals(starts[begins], furthest[np.append(begins[1:], len(starts)) - 1])
+    starts, ends = starts[order], ends[order]
+    del order  # a trace of gigabytes has millions of kernels, and as much again is not to be held for nothing
+    np.maximum.accumulate(ends, out=ends)
+    is_first = np.ones(len(starts), bool)
+    np.greater(starts[1:], ends[:-1], out=is_first[1:])
+    return Intervals(starts[is_first], ends[np.append(is_first[1:], True)])
 
 
 def first_come(starts: Integers, ends: Integers) -> tuple[Integers, Integers, Integers]:

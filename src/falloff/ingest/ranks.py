@@ -4,8 +4,10 @@ A rank that comes early into a collective spins until the last one has come. The
 transfer; what the others stay longer is waiting. That needs no clocks; skew and lateness need clocks that agree.
 """
 
+import multiprocessing
 import os
 import statistics
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -68,7 +70,10 @@ def read_ranks(paths: Sequence[Path], *, naming: Naming = NAMING, processes: int
     if workers == 1:
         outcomes = [_read(path, naming) for path in paths]
     else:
-        with ProcessPoolExecutor(workers) as pool:
+        with warnings.catch_warnings(), ProcessPoolExecutor(workers, multiprocessing.get_context("fork")) as pool:
+            # Python warns of a fork beside threads, which are numpy's own here, idle and without locks; other ways to
+            # start a process run a user's script again
+            warnings.simplefilter("ignore", DeprecationWarning)
             outcomes = list(pool.map(_read, paths, [naming] * len(paths)))
     traces = [outcome for outcome in outcomes if isinstance(outcome, Trace)]
     left = tuple(outcome for outcome in outcomes if not isinstance(outcome, Trace))

@@ -43,7 +43,7 @@ DECODER = json.JSONDecoder(parse_float=str, parse_constant=str, parse_int=_integ
 _BETWEEN = re.compile(r"[\s,]*")
 _COLON = re.compile(r"\s*:\s*")
 # what is left of a value that the end of the text cuts
-_CUT_VALUE = re.compile(r"\s*(?:t|tr|tru|f|fa|fal|fals|n|nu|nul|N|Na|-|-?I\w*)?\Z")
+_CUT_VALUE = re.compile(r"\s*(?:t|tr|tru|f|fa|fal|fals|n|nu|nul|N|Na|-|-?I\w*|\.|[eE][-+]?)?\Z")
 
 
 def load(text: bytes) -> Any:

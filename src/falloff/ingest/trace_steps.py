@@ -14,8 +14,7 @@ Integers = npt.NDArray[np.int64]
 # Kernels at the start of a profiling session are dropped in long processes; such a step has too few of them.
 FEWEST_KERNELS_SHARE = 0.8
 
-_BUSY = [KINDS.index("compute"), KINDS.index("communication"), KINDS.index("copy")]
-_KERNELS = _BUSY[:2]
+_SYNC, _COPY = KINDS.index("sync"), KINDS.index("copy")
 
 
 class Window(NamedTuple):
@@ -30,7 +29,8 @@ class Window(NamedTuple):
 
 def busy_events(trace: Trace) -> npt.NDArray[np.bool_]:
     """Return which device events do work: synchronisation does none."""
-    return np.isin(trace.kind, _BUSY)
+    busy: npt.NDArray[np.bool_] = trace.kind != _SYNC
+    return busy
 
 
 def launch_ns(trace: Trace) -> tuple[Integers, npt.NDArray[np.bool_]]:
@@ -55,7 +55,7 @@ def windows(trace: Trace) -> tuple[list[Window], str]:
         cut = f", cut after {trace.num_events:,} complete events" if trace.status == "trace_truncated" else ""
         raise ValueError(f"the trace holds no kernels{cut}")
     steps, seen = (trace.steps, "on the device") if trace.steps else (_launched_steps(trace, busy), "by their launches")
-    starts = trace.start_ns[busy & np.isin(trace.kind, _KERNELS)]
+    starts = trace.start_ns[busy & (trace.kind != _COPY)]
     if not steps:
         span = int(trace.start_ns[busy].min()), int(trace.end_ns[busy].max())
         return [Window(None, *span, len(starts), True)], "all kernels, no profiler step"
