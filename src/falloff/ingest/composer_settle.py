@@ -15,6 +15,8 @@ from falloff.ingest.training_log import LoggedStep, Settled
 _UNITS_S = (1.0, 60.0, 3600.0, 86400.0)
 _CLOCKS = ("time/train", "wall_clock/train")
 _DIGIT = 1e-4  # numbers are printed to four decimals
+_ROUNDING = 0.05  # of tokens over samples, for rates of some samples per second
+_MOST_GPUS = 1e7
 _NOT_FULL = "its window of batches is not full yet"
 PADDED, COUNTED = "all, padding included", "all but padding"
 # the first whose tokens are counted and not samples times max_seq_len; mosaicml/composer at 7f55b7a
@@ -52,9 +54,9 @@ def tokens_are(facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> str | N
         return COUNTED if numbers >= _FIRST_COUNTED else PADDED
     if any(name.startswith("wall_clock/") for step in steps for name in step.more):
         return PADDED
-    lengths = {round(tokens / samples) for tokens, samples in rates}
-    is_whole = all(abs(tokens / samples - round(tokens / samples)) < 0.05 for tokens, samples in rates)
-    return PADDED if is_whole and len(lengths) == 1 else COUNTED
+    lengths = [tokens / samples for tokens, samples in rates]
+    is_one_whole = all(length < math.inf and abs(length - round(lengths[0])) < _ROUNDING for length in lengths)
+    return PADDED if is_one_whole else COUNTED
 
 
 def _with_clock(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
@@ -113,14 +115,19 @@ def _unit_s(steps: Sequence[LoggedStep]) -> float | None:
 
 def _gpus(steps: Sequence[LoggedStep]) -> int | None:
     """Return how many times one device's rate all devices' is; None where the blocks do not agree."""
-    counts = set()
+    counts: set[int | None] = set()
     for step in steps:
         of_one = number_of(step.more.get("throughput/device/samples_per_sec", ""))
         if step.tokens_per_s and step.tokens_per_gpu_s:
-            counts.add(round(step.tokens_per_s / step.tokens_per_gpu_s))
+            counts.add(_whole(step.tokens_per_s / step.tokens_per_gpu_s))
         elif step.samples_per_s and of_one and of_one > 100 * _DIGIT:
-            counts.add(round(step.samples_per_s / of_one))
-    return counts.pop() if len(counts) == 1 and min(counts) > 0 else None
+            counts.add(_whole(step.samples_per_s / of_one))
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _whole(ratio: float) -> int | None:
+    """Return the number of GPUs that a ratio of rates is; None where it is none of this world."""
+    return round(ratio) if 0.5 < ratio < _MOST_GPUS else None
 
 
 def _global_batch(steps: Sequence[LoggedStep]) -> int | None:

@@ -8,14 +8,14 @@ from falloff.ingest.torchtitan_config import read_config
 from falloff.units import TERA
 
 _MODEL = re.compile(r"Building (?!device mesh)(\S+) (\S+?) ?with (.*)")
-_SIZE = re.compile(r"\bsize: ([\d,]+) total parameters")
+_SIZE = re.compile(r"\bsize: ([\d,]{1,24}) total parameters")
 _SIZED_MODEL = re.compile(r"Model (\S+) (\S+) size: [\d,]+ total parameters")
 _MESH = re.compile(r"Building device mesh with parallelism: (.*)")
 _MESH_BEFORE_2025 = re.compile(r"Building \d-D device mesh with \[(.{0,200}?)\], \[(.{0,100}?)\]")
 _TRAINER = re.compile(r"local batch size (\d{1,9}), global batch size (\d{1,9}),.{0,100}?sequence length (\d{1,9})")
 # since July 2026
 _TRAINER_IN_TOKENS = re.compile(r"(\d{1,12}) tokens per train step,.{0,100}?maximum context length (\d{1,9})")
-_ACTIVE = re.compile(r"Total parameter count: dense [\d,]+, sparse [\d,]+,.{0,80} active ([\d,]+)")
+_ACTIVE = re.compile(r"Total parameter count: dense [\d,]+, sparse [\d,]+,.{0,80} active ([\d,]{1,24})")
 _CAPACITY = re.compile(r"(?:CUDA|GPU) capacity: (.{1,120}?)(?: \(\d+\))? with [\d.]+GiB memory")
 _VERSION = re.compile(r"torchtitan version: (\S+)")
 _PEAK = re.compile(r"Peak FLOPS used for computing MFU: (\d+(?:\.\d+)?(?:e[-+]?\d{1,2})?)(?=\s|$)")
@@ -117,7 +117,7 @@ def _block(texts: Sequence[str]) -> str:
 
 def _shape(block: str) -> dict[str, Any]:
     def number(key: str) -> float | None:
-        match = re.search(rf"\b{key}[\"']?\s*[:=]\s*([\d.]+)", block)
+        match = re.search(rf"\b{key}[\"']?\s*[:=]\s*(\d{1, 12}(?:\.\d{1, 12})?)", block)
         return float(match[1]) if match else None
 
     names = {"layers": "n_layers", "hidden": "dim", "heads": "n_heads", "kv_heads": "n_kv_heads", "vocab": "vocab_size"}
@@ -156,10 +156,10 @@ def _degrees(names: Sequence[str], degrees: Sequence[int], texts: Sequence[str])
 def _mesh(texts: Sequence[str]) -> dict[str, Any]:
     mesh, older = _first(_MESH, texts), _first(_MESH_BEFORE_2025, texts)
     if mesh:
-        degrees = {name: int(degree) for name, degree in re.findall(r"(\w+)=(\d+)", mesh[1])}
+        degrees = {name: int(degree) for name, degree in re.findall(r"(\w+)=(\d{1,9})(?!\d)", mesh[1])}
     elif older:
         degrees = _degrees(
-            re.findall(r"\w+", older[1]), [int(degree) for degree in re.findall(r"\d+", older[2])], texts
+            re.findall(r"\w+", older[1]), [int(degree) for degree in re.findall(r"\b\d{1,9}\b", older[2])], texts
         )
     else:
         return {}
