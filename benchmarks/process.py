@@ -24,6 +24,7 @@ class Measured:
 
     status: int
     wall_s: float
+    cpu_s: float  # of it and its children, user and system; unlike wall_s hardly moved by what else runs
     largest_bytes: int
     together_bytes: int | None
     errors: str
@@ -49,6 +50,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], folder: Path, li
     return Measured(
         status=child.returncode,
         wall_s=wall_s,
+        cpu_s=usage.ru_utime + usage.ru_stime,
         largest_bytes=usage.ru_maxrss * 1024,  # Linux counts KiB
         together_bytes=sampler.most_bytes,
         errors=log.read_text(errors="replace")[-2000:],

@@ -9,12 +9,10 @@ import argparse
 import gzip
 import json
 import shutil
-import statistics
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,27 +21,23 @@ from benchmarks.kineto_text import BACKWARD_THREAD, HOST_PID, MAIN_THREAD, START
 from benchmarks.schedule import (
     COMM_PLANS,
     COMMUNICATION,
-    COMPUTE,
-    COPY,
     KERNELS_A_STEP,
     MAIN,
-    MEMSET,
     Activity,
     Collective,
     Step,
     Workload,
     draw_steps,
-    elapsed_by_state,
     group_of,
     step_length_ns,
 )
+from benchmarks.truth import Tally, mean_skew_ns
 
 # Of the shared trace's 43,318 events: per event on the device 1.7 operators, 0.74 calls that start nothing.
 OPERATORS_PER_ACTIVITY = 1.7
 CALLS_PER_ACTIVITY = 0.74
 EVENTS_PER_ACTIVITY = 7.3  # those, a launch, two ends of its arrow, one of the other calls' and the device's event
 STEPS_A_BUFFER = 3  # CUPTI hands over 8 MB of records at a time, some 25,000 activities of a thread
-KIND_NAMES = {COMPUTE: "compute", COMMUNICATION: "communication", COPY: "memcpy", MEMSET: "memset"}
 BACKWARD_FROM = 0.35  # of a step's launches the rest come from the autograd thread
 
 
@@ -61,87 +55,6 @@ class Request:
     sync_share: float = 0.0
     clock_spread_ns: int = 0  # the ranks' clocks differ by up to this
     kernels_a_step: int | None = None
-
-
-Call = tuple[tuple[int, ...], str, int, int]  # group, collective, step, and which of the step
-
-
-@dataclass(kw_only=True)
-class Tally:
-    """Sums over the steps of one rank; the window of a step ends where the next one starts."""
-
-    elapsed: Counter[int] = field(default_factory=Counter)
-    collectives_ns: Counter[str] = field(default_factory=Counter)
-    transfer_ns: Counter[str] = field(default_factory=Counter)
-    groups_ns: Counter[str] = field(default_factory=Counter)
-    num: Counter[str] = field(default_factory=Counter)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    waits_ns: dict[Call, int] = field(default_factory=dict)
-    start_ns: int | None = None
-    end_ns: int = 0
-
-    def add(self, step: Step) -> None:
-        """Count one more step."""
-        elapsed, start_ns, end_ns = elapsed_by_state(step.activities)
-        if self.start_ns is None:
-            self.start_ns = start_ns
-        else:
-            self.elapsed[0] += start_ns - self.end_ns
-            for known in (self.steps[-1], self.steps[-1]["memset_is_compute"]):
-                known["idle_ns"] += start_ns - self.end_ns
-                known["span_ns"] += start_ns - self.end_ns
-        self.end_ns = end_ns
-        self.elapsed.update(elapsed)
-        by_name: Counter[str] = Counter()
-        for c in step.collectives:
-            by_name[c.name] += c.end_ns - c.start_ns
-            self.transfer_ns[c.name] += c.transfer_ns
-            self.waits_ns[c.group, c.name, step.number, c.index] = c.wait_ns
-            self.groups_ns[kineto_text.group_name(c)[1]] += c.end_ns - c.start_ns
-        self.collectives_ns.update(by_name)
-        self.num.update(KIND_NAMES[a.kind] for a in step.activities)
-        self.steps.append(
-            {"number": step.number, "num_activities": len(step.activities), **parts(elapsed), "collectives_ns": by_name}
-        )
-
-    def truth(self) -> dict[str, Any]:
-        """Return the quantities of the whole trace and of each step."""
-        return {
-            **parts(self.elapsed),
-            "collectives_ns": self.collectives_ns,  # residency: waiting for late peers included
-            "transfer_ns": self.transfer_ns,
-            "wait_ns": {name: ns - self.transfer_ns[name] for name, ns in self.collectives_ns.items()},
-            "groups_ns": self.groups_ns,
-            "num_activities": self.num,
-            "steps": self.steps,
-        }
-
-
-def parts(elapsed: Mapping[int, int]) -> dict[str, Any]:
-    """Return a window's quantities from the time spent in each state; copies are memcpy and memset.
-
-    TraceLens takes memsets for compute: the same quantities by that convention stand apart.
-    """
-    ours = _parts(elapsed, COMPUTE)
-    return {**ours, "memset_is_compute": _parts(elapsed, COMPUTE | MEMSET)}
-
-
-def _parts(elapsed: Mapping[int, int], compute: int) -> dict[str, Any]:
-    def total_ns(wanted: int, but_not: int = 0) -> int:
-        return sum(ns for state, ns in elapsed.items() if state & wanted and not state & but_not)
-
-    copy = (COPY | MEMSET) & ~compute
-    comm_ns, exposed_comm_ns = total_ns(COMMUNICATION), total_ns(COMMUNICATION, compute)
-    return {
-        "span_ns": sum(elapsed.values()),
-        "compute_ns": total_ns(compute),
-        "comm_ns": comm_ns,
-        "exposed_comm_ns": exposed_comm_ns,
-        "overlap_share": (comm_ns - exposed_comm_ns) / comm_ns if comm_ns else None,
-        "copy_ns": total_ns(copy),
-        "exposed_copy_ns": total_ns(copy, compute | COMMUNICATION),
-        "idle_ns": elapsed.get(0, 0),
-    }
 
 
 class EventFile:
@@ -179,16 +92,6 @@ def write_traces(request: Request) -> dict[str, Any]:
     }
     (request.folder / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
     return truth
-
-
-def mean_skew_ns(tallies: Sequence[Tally]) -> int | None:
-    """Return the mean over calls of last arrival minus first, of those with at least two of their ranks written."""
-    waits: dict[Call, list[int]] = {}
-    for tally in tallies:
-        for call, wait_ns in tally.waits_ns.items():
-            waits.setdefault(call, []).append(wait_ns)
-    skews = [max(of_call) - min(of_call) for of_call in waits.values() if len(of_call) > 1]
-    return round(statistics.fmean(skews)) if skews else None
 
 
 def _workload(request: Request) -> Workload:

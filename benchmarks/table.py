@@ -8,8 +8,8 @@ from benchmarks.exactness import errors, mismatches, truth_of
 
 MB = 1e6
 HEAD = (
-    "| analyser | time s (median, range) | times falloff's | memory MB, largest process / all | times falloff's "
-    "| overlap % | true % | exposed comm | compute | idle |"
+    "| analyser | time s (median, range) | times falloff's | CPU s | times falloff's | memory MB, largest process / all "
+    "| times falloff's | overlap % | true % | exposed comm | compute | idle |"
 )
 FASTER_THAN_HTA, SHARE_OF_HTA_MEMORY, MOST_BYTES = 15, 0.25, 1e9
 
@@ -48,20 +48,28 @@ def _failure(run: Mapping[str, Any]) -> str:
 
 def _costs(result: Mapping[str, Any], tool: str) -> list[str]:
     if tool not in result["turns"][0]:
-        return ["not timed", "", "", ""]
+        return ["not timed", "", "", "", "", ""]
     times = [turn[tool]["wall_s"] for turn in result["turns"]]
     together = max((turn[tool]["together_bytes"] or 0 for turn in result["turns"]), default=0)
     largest = statistics.median(turn[tool]["largest_bytes"] for turn in result["turns"])
     memory = f"{largest / MB:,.0f}" + (f" / {together / MB:,.0f}" if together else "")
     spread = f" ({min(times):.2f} to {max(times):.2f})" if len(times) > 1 else ""
     compared = ran(result, "falloff")
-    ratios = [f"{ratio(result, tool, of):.1f}" if compared else "" for of in (seconds, peak_bytes)]
-    return [f"{statistics.median(times):.2f}{spread}", ratios[0], memory, ratios[1]]
+    faster, busier, larger = (
+        f"{ratio(result, tool, of):.1f}" if compared else "" for of in (seconds, cpu_seconds, peak_bytes)
+    )
+    cpu_s = statistics.median(turn[tool]["cpu_s"] for turn in result["turns"])
+    return [f"{statistics.median(times):.2f}{spread}", faster, f"{cpu_s:.2f}", busier, memory, larger]
 
 
 def seconds(measured: Mapping[str, Any]) -> float:
     """Return the wall time of a process, from its start to its end."""
     return float(measured["wall_s"])
+
+
+def cpu_seconds(measured: Mapping[str, Any]) -> float:
+    """Return the processor time of all processes of an analyser, which other work on the machine hardly moves."""
+    return float(measured["cpu_s"])
 
 
 def peak_bytes(measured: Mapping[str, Any]) -> float:

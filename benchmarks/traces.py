@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks import environment, process
 from benchmarks.table import show_case, show_growth, verdicts
+from falloff.outputs import whole_file
 
 LIMIT_S = 900
 
@@ -188,8 +189,9 @@ def main() -> int:
     for result in results:
         _forget_steps(result)
     report = {"machine": machine(), "quick": given.quick, "notices": tools.notices, "cases": results}
-    (given.folder / "traces.json").write_text(json.dumps(report, indent=1) + "\n")
-    (given.folder / "traces.txt").write_text("\n".join(lines) + "\n")
+    for name, text in (("traces.json", json.dumps(report, indent=1)), ("traces.txt", "\n".join(lines))):
+        with whole_file(given.folder / name) as path:
+            path.write_text(text + "\n")
     return 0 if passed else 1
 
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from benchmarks.schedule import KERNELS_A_STEP, Workload, draw_steps, elapsed_by_state
-from benchmarks.synthetic_trace import Request, Tally, write_traces
+from benchmarks.synthetic_trace import Request, write_traces
+from benchmarks.truth import Tally
 from falloff.ingest.exposure import measure_exposure
 from falloff.ingest.ranks import measure_ranks, read_ranks
 from falloff.ingest.trace import read_trace
