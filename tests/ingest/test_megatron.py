@@ -143,6 +143,42 @@ def test_fields_are_found_by_name_wherever_they_stand(write: WriteLines, field: 
         assert getattr(step, name) == pytest.approx(value) if value is not None else getattr(step, name) is None
 
 
+def test_blooms_fork_prints_seconds(write: WriteLines) -> None:
+    text = line(43, ms="104.61", more=" samples per second: 19.577 | TFLOPs: 146.59 |").replace("(ms)", "(s)")
+    path = write(f"[default7]:{text}")
+    assert framework_of(path.read_text()) == "megatron-lm"
+    (step,) = read_run(path).steps
+    assert (step.step_s, step.rank) == (104.61, 7)
+
+
+def test_the_sequence_follows_from_the_totals_of_tokens_and_samples() -> None:
+    fields = run_fields(read_run(DATA / "bloom-176b.log"))
+    assert (fields["seq"], fields["tokens_per_step"]) == (2048, 2048 * 2048)
+
+
+def test_a_rate_that_is_not_batch_over_seconds_is_flagged(write: WriteLines) -> None:
+    # 128 samples in 5 s
+    flags = [
+        run_fields(read_run(write(line(43, more=f" samples per second: {rate} |"))))["flags"]
+        for rate in ("25.600", "0.026")
+    ]
+    assert flags[0] is None
+    assert "samples per second is 0.026" in flags[1][0]
+
+
+def test_before_version_2_some_fields_had_no_colon(write: WriteLines) -> None:
+    text = " iteration      100/  500000 | elapsed time per iteration (ms): 528.9 | learning rate 1.495E-04 | lm loss "
+    log = read_run(write(text + "9.1E+00 | loss scale 1.0 |", text))
+    (step,) = log.steps
+    assert (step.loss, step.step_s, step.more["learning rate"]) == (9.1, pytest.approx(0.5289), "1.495E-04")
+    assert log.num_cut_lines == 1
+
+
+def test_the_rate_of_all_gpus_is_told_from_that_of_one(write: WriteLines) -> None:
+    (step,) = read_run(write(line(43, more=" rate (tokens/sec): 48123.10 |"))).steps
+    assert (step.tokens_per_s, step.tokens_per_gpu_s) == (48123.10, None)
+
+
 def test_the_current_step_of_primus_counts_and_not_its_mean_so_far(write: WriteLines) -> None:
     prefix = "[20251202 06:56:28][rank-7/8][INFO ] [--------trainer.py:2560] :"
     text = line(43, ms="13100.0/13240.9").replace(" [2024-09-01 10:00:00]", prefix)

@@ -15,7 +15,7 @@ from falloff.ingest.megatron_facts import read_facts
 from falloff.ingest.megatron_rates import (
     ENERGY_IS_ZERO,
     FLOPS_NAME,
-    FLOPS_OF_DEEPSPEED,
+    FLOPS_OF_2021,
     FLOPS_OF_MEGATRON,
     FLOPS_OF_NEOX,
     MEMORY,
@@ -33,11 +33,12 @@ _STAMPS = (
     (re.compile(r"\[(\d{8} \d\d:\d\d:\d\d)\]"), "%Y%m%d %H:%M:%S"),
 )
 _ELAPSED = "elapsed time per iteration (ms)"
+_ELAPSED_S = "elapsed time per iteration (s)"  # BLOOM's fork of Megatron-DeepSpeed
 _SKIPPED, _NANS = "number of skipped iterations", "number of nan iterations"
 _ENERGY, _POWER = "energy per gpu (j/iter/gpu)", "power per gpu (w/gpu)"
 # Kin of Megatron's call the same thing by other names; the first that a line has counts.
 _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
-_FLOPS = (FLOPS_OF_MEGATRON, FLOPS_OF_DEEPSPEED, FLOPS_OF_NEOX)
+_FLOPS = (FLOPS_OF_MEGATRON, FLOPS_OF_2021, FLOPS_OF_NEOX)
 _TOKENS_PER_GPU = (
     "tokens per gpu per second (tgs)",
     "tokens per gpu per second(tgs)",
@@ -47,12 +48,15 @@ _TOKENS_PER_GPU = (
     "tokens per second per gpu",
     "tokens-per-second-per-gpu",
 )
+_TOKENS_PER_S = ("rate (tokens/sec)", "tokens per second", "tokens/sec")
 _SAMPLES_PER_S = ("samples per second", "samples/sec")
 _SEQ = ("actual seqlen", "curriculum seqlen")
 # Every line of a log has these where one has them. The loss is none of them: it is left out where it is no number.
 _STEADY_NAMES = frozenset(
     {"consumed samples", "learning rate", "global batch size", "loss scale", _SKIPPED, _NANS, "consumed tokens"}
 )
+# What stands at the end of every version's line; before version 2 it was the loss scale.
+_ENDS = frozenset({_SKIPPED, _NANS, "loss scale"})
 # Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
 _TIMERS = "time (ms)"
 # Two ranks write to one terminal: what the first says without its newline has another's words behind it.
@@ -62,7 +66,7 @@ _NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|/| +[
 
 
 _HEAD = re.compile(
-    r"\belapsed time per iteration \(ms\): *\d"
+    r"\belapsed time per iteration \(m?s\): *\d"
     r"|^(?:\S+ +)?(?:using world size: \d+, data-parallel|-{10,} arguments -{10,}$)",
     re.MULTILINE,
 )
@@ -74,14 +78,16 @@ def is_megatron_log(text: str) -> bool:
 
 
 def _is_step_line(text: str) -> bool:
-    return f"{_ELAPSED}:" in text or f"{_NANS}:" in text or ("|" in text and _ITERATION.search(text) is not None)
+    return any(f"{name}:" in text for name in (_ELAPSED, _ELAPSED_S, _NANS)) or (
+        "|" in text and _ITERATION.search(text) is not None
+    )
 
 
 def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     text = _NEXT_WORDS.sub(r"\1", line.text)
     found, fields = _ITERATION.findall(text), _fields(text)
     is_whole = text.endswith(("|", _TIMERS))
-    if len(found) != 1 or fields is None or not is_whole or not fields.keys() & {_SKIPPED, _NANS}:
+    if len(found) != 1 or fields is None or not is_whole or not fields.keys() & _ENDS:
         return None
     try:
         return _step(int(found[0][0]), int(found[0][1]), fields, text), _STEADY_NAMES.intersection(fields)
@@ -93,9 +99,13 @@ def _fields(text: str) -> dict[str, str] | None:
     """Return a line's values by name, None where one stands there twice: two lines ran into each other."""
     fields: dict[str, str] = {}
     for piece in text.split("|"):
+        if _ITERATION.search(piece):
+            continue
         name, colon, value = piece.partition(":")
+        if not colon:
+            name, _, value = piece.strip().rpartition(" ")  # before version 2: 'learning rate 1.495E-04'
         name = name.strip().lower()
-        if not colon or _ITERATION.search(piece):
+        if not name:
             continue
         if name in fields:
             return None
@@ -105,9 +115,7 @@ def _fields(text: str) -> dict[str, str] | None:
 
 def _step(step: int, total_steps: int, fields: Mapping[str, str], text: str) -> LoggedStep:
     """Return the step; ValueError where a field that every line needs is no number."""
-    elapsed_ms = _first(fields, (_ELAPSED,))
-    if elapsed_ms is None or not 0 < elapsed_ms < math.inf:
-        raise ValueError("no seconds")
+    seconds = _seconds(fields)
     flops, loss = _first(fields, _FLOPS), _first(fields, _LOSSES)
     if loss is None and _first(fields, (_NANS,)):
         loss = math.nan
@@ -117,7 +125,8 @@ def _step(step: int, total_steps: int, fields: Mapping[str, str], text: str) -> 
         time=_time(text),
         loss=loss,
         grad_norm=_first(fields, ("grad norm",)),
-        step_s=elapsed_ms / 1e3,
+        step_s=seconds,
+        tokens_per_s=_positive(fields, _TOKENS_PER_S),
         tokens_per_gpu_s=_positive(fields, _TOKENS_PER_GPU),
         samples_per_s=_positive(fields, _SAMPLES_PER_S),
         flops_per_gpu_s=None if flops is None else flops * TERA,
@@ -134,9 +143,26 @@ def _step(step: int, total_steps: int, fields: Mapping[str, str], text: str) -> 
     )
 
 
+def _seconds(fields: Mapping[str, str]) -> float:
+    milliseconds, seconds = _first(fields, (_ELAPSED,)), _first(fields, (_ELAPSED_S,))
+    found = seconds if milliseconds is None else milliseconds / 1e3
+    if found is None or not 0 < found < math.inf:
+        raise ValueError("no seconds")
+    return found
+
+
 def _more(fields: Mapping[str, str]) -> dict[str, str]:
-    known = {_ELAPSED, "grad norm", "consumed tokens", "consumed samples", "global batch size", _POWER, _ENERGY}
-    used = {*known, *_LOSSES, *_FLOPS, *_TOKENS_PER_GPU, *_SAMPLES_PER_S, *_SEQ}
+    known = {
+        _ELAPSED,
+        _ELAPSED_S,
+        "grad norm",
+        "consumed tokens",
+        "consumed samples",
+        "global batch size",
+        _POWER,
+        _ENERGY,
+    }
+    used = {*known, *_LOSSES, *_FLOPS, *_TOKENS_PER_GPU, *_TOKENS_PER_S, *_SAMPLES_PER_S, *_SEQ}
     more = {name: value for name, value in fields.items() if name not in used}
     if _first(fields, (_ENERGY,)) == 0:
         more[ENERGY_IS_ZERO] = fields[_ENERGY]

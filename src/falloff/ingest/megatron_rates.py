@@ -1,5 +1,6 @@
 """What Megatron's lines mean together: by which convention its TFLOP/s count, and whether its energy is one."""
 
+import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
@@ -11,8 +12,8 @@ from falloff.ingest.training_log import LoggedStep, Settled
 from falloff.spec.network import model_flops_per_token
 from falloff.units import TERA
 
-# names of the field that holds TFLOP/s: Megatron-LM's, Megatron-DeepSpeed's, GPT-NeoX's
-FLOPS_OF_MEGATRON, FLOPS_OF_DEEPSPEED = "throughput per gpu (tflop/s/gpu)", "tflops"
+# names of the field that holds TFLOP/s: Megatron-LM's, that of Megatron-DeepSpeed and older forks, GPT-NeoX's
+FLOPS_OF_MEGATRON, FLOPS_OF_2021 = "throughput per gpu (tflop/s/gpu)", "tflops"
 FLOPS_OF_NEOX = "approx flops per gpu"
 # names in LoggedStep.more: which of these a line has, and that it prints 0.0 J
 FLOPS_NAME, ENERGY_IS_ZERO = "its TFLOP/s are called", "energy printed as none"
@@ -24,10 +25,11 @@ EITHER = (
     "Megatron-LM: the log does not tell whether attention counts in full (before 0.12) or its causal half (since); "
     "recomputation not counted"
 )
-OF_DEEPSPEED = "Megatron-DeepSpeed: attention over the full square; "
-COUNTS_RECOMPUTE = OF_DEEPSPEED + "recomputation counted: hardware FLOPs"
-RECOMPUTES_NONE = OF_DEEPSPEED + "nothing is recomputed: model and hardware FLOPs are the same"
-MAY_COUNT = OF_DEEPSPEED + "whether recomputation is counted (hardware FLOPs) the log does not tell"
+# 'TFLOPs' of Megatron-DeepSpeed and of forks of 2021 to 2023: arXiv 2104.04473, equation 3
+OF_2021 = "Megatron's formula of 2021: attention over the full square; "
+COUNTS_RECOMPUTE = OF_2021 + "recomputation counted: hardware FLOPs"
+RECOMPUTES_NONE = OF_2021 + "nothing is recomputed: model and hardware FLOPs are the same"
+MAY_COUNT = OF_2021 + "whether recomputation is counted (hardware FLOPs) the log does not tell"
 OF_NEOX = "GPT-NeoX: approximate; whether recomputation is counted the log does not tell"
 # It prints one decimal at some hundred TFLOP/s, and the two conventions lie 5 to 30 % apart.
 LARGEST_FORMULA_DIFFERENCE = 0.02
@@ -35,6 +37,7 @@ LARGEST_FORMULA_DIFFERENCE = 0.02
 MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax reserved: (\d{1,9}(?:\.\d+)?)(?= |$)")
 MIB = 1 << 20
 MEMORY_KIND = "cuda peak reserved after the first iterations, of the ranks that report it"
+LARGEST_SEQ = 1 << 30
 POWER_SOURCE = "Megatron's NVML counter, by the index that CUDA gives: another GPU's where devices are masked"
 NO_ENERGY = "energy is printed as 0.0, as it is where NVML fails or is not there: it is missing, not none"
 
@@ -43,23 +46,48 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
     """Return the facts with what the step lines tell, and the steps with the memory that the ranks report."""
     found = dict(facts)
     flops_name = next((step.more[FLOPS_NAME] for step in steps if FLOPS_NAME in step.more), None)
-    if flops_name == FLOPS_OF_DEEPSPEED or any(step.tokens_seen is not None for step in steps):
+    if flops_name == FLOPS_OF_2021 or any(step.tokens_seen is not None for step in steps):
         found["framework"] = "megatron-deepspeed"
     elif flops_name == FLOPS_OF_NEOX:
         found["framework"] = "gpt-neox"
+    seq = found.get("seq") or _seq(steps)
+    if seq is not None:
+        found["seq"] = seq
     num_gpus = found.get("num_gpus") or _num_gpus(found, steps)
     if num_gpus is not None:
         found["num_gpus"] = num_gpus
     if flops_name is not None:
         found["reported_convention"] = _convention(flops_name, found, steps)
-    if any(ENERGY_IS_ZERO in step.more for step in steps):
-        found["flags"] = (*(found.get("flags") or ()), NO_ENERGY)
+    words = (NO_ENERGY if any(ENERGY_IS_ZERO in step.more for step in steps) else None, _wrong_rate(steps))
+    flags = (*(found.get("flags") or ()), *(flag for flag in words if flag))
+    if flags:
+        found["flags"] = flags
     if any(step.energy_j is not None or step.draw_w is not None for step in steps):
         found["power_source"] = POWER_SOURCE
     peaks = [float(match[1]) * MIB for text in remarks if (match := MEMORY.search(text))]
     if not peaks:
         return found, steps
     return {**found, "memory_kind": MEMORY_KIND}, [replace(steps[0], memory_bytes=max(peaks)), *steps[1:]]
+
+
+def _seq(steps: Sequence[LoggedStep]) -> int | None:
+    """Return the tokens of a sample by the totals of both, None where no one number does, as in a curriculum."""
+    ratios = {
+        step.tokens_seen / step.samples_seen if step.tokens_seen and step.samples_seen else math.nan for step in steps
+    }
+    ratio = ratios.pop() if len(ratios) == 1 else math.nan
+    return int(ratio) if ratio.is_integer() and ratio < LARGEST_SEQ else None
+
+
+def _wrong_rate(steps: Sequence[LoggedStep]) -> str | None:
+    """Return a sentence where the printed samples/s are not the batch over the seconds: early forks were 1000 off."""
+    for step in steps:
+        if step.samples_per_s and step.global_batch and step.step_s:
+            rate = step.global_batch / step.step_s
+            if abs(step.samples_per_s - rate) > LARGEST_FORMULA_DIFFERENCE * rate:
+                words = f"samples per second is {step.samples_per_s:g} at iteration {step.step}"
+                return f"{words}, where batch over seconds is {rate:.4g}"
+    return None
 
 
 def _num_gpus(facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> int | None:
@@ -81,7 +109,7 @@ def _num_gpus(facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> int | No
 def _convention(flops_name: str, facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> str:
     if flops_name == FLOPS_OF_NEOX:
         return OF_NEOX
-    if flops_name == FLOPS_OF_DEEPSPEED:
+    if flops_name == FLOPS_OF_2021:
         recompute = facts.get("recompute")
         return {None: MAY_COUNT, "none": RECOMPUTES_NONE}.get(recompute, COUNTS_RECOMPUTE)
     last = max((step.time for step in steps if step.time is not None), default=None)
