@@ -340,6 +340,12 @@ def test_the_file_s_own_rank_wins_over_its_name(tmp_path: Path) -> None:
     info = {"rank": 2, "world_size": 8}
     path.write_text(json.dumps({"distributedInfo": info, "traceEvents": [kernel("gemm", 0, 1)]}))
     assert (read_trace(path).rank, read_trace(path).world_size) == (2, 8)
+    assert read_trace(path, rank=4).rank == 2
+
+
+def test_a_rank_that_is_stated_for_a_file_wins_over_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "rank5.json", [kernel("gemm", 0, 1)])
+    assert (read_trace(path, rank=4).rank, read_trace(path).rank) == (4, 5)
 
 
 def test_what_the_quick_way_finds_is_what_parsing_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

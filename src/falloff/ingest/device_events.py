@@ -28,6 +28,7 @@ _STEP_NAME = re.compile(r"^ProfilerStep#?\s*(\d+)$")
 # Nothing runs on a GPU for a day, NCCL gives up after minutes; unsigned differences that went below zero do.
 LONGEST_NS = 24 * 3600 * 10**9
 _LARGEST_NS = 2**62
+_NARROW = 2**31
 NOT_STATED = -1
 
 
@@ -58,7 +59,7 @@ class Columns:
     def events(self, key: str) -> Integers:
         """Return a column of all device events so far, and let go of its pieces."""
         pieces = self._events.pop(key)
-        return np.concatenate(pieces) if pieces else np.zeros(0, _EVENT_COLUMNS[key])
+        return np.concatenate(pieces) if pieces else np.zeros(0, _EVENT_COLUMNS[key] or np.int64)
 
     def launches(self) -> tuple[Integers, Integers]:
         """Return correlation and start of the host's calls, sorted by correlation, and let go of the pieces."""
@@ -128,7 +129,8 @@ class Columns:
 
     def _append(self, columns: Sequence[Integers]) -> None:
         for (key, kind), column in zip(_EVENT_COLUMNS.items(), columns[1:], strict=True):
-            self._events[key].append(column.astype(kind, copy=False))
+            is_narrow = kind is None and column.max(initial=0) < _NARROW
+            self._events[key].append(column.astype(np.int32 if is_narrow else kind or np.int64, copy=False))
 
     def _number_names(self, index: EventIndex, values: Values, which: Places, is_kernel: Mask) -> Integers:
         data, known = index.data, self._names
@@ -220,9 +222,9 @@ _EVENT_COLUMNS: Mapping[str, Any] = {
     "start": np.int64,
     "end": np.int64,
     "name": np.int32,
-    "stream": np.int64,
-    "correlation": np.int64,
-    "device": np.int64,
+    "stream": None,  # as narrow as they are
+    "correlation": None,
+    "device": None,
     "detail": np.int32,
 }
 

@@ -42,7 +42,7 @@ class Trace:
 
     Times are absolute where the file states its base. `steps` are the device's view of the profiler steps, by their
     annotations on its rows; host_steps the host's. `launches` are the host's calls, their correlation (sorted) and
-    start. num_rejected counts device events without a usable time; num_events all complete events of the file.
+    start. Numbers that are not stated are -1. num_rejected counts device events without a usable time; num_events all complete events of the file.
     """
 
     path: str
@@ -84,12 +84,13 @@ class Trace:
         return stated or named if named is None or named in POINT_TO_POINT else named
 
 
-def read_trace(path: Path, *, naming: Naming = NAMING, device: int | None = None) -> Trace:
+def read_trace(path: Path, *, naming: Naming = NAMING, device: int | None = None, rank: int | None = None) -> Trace:
     """Return the device events of a Kineto JSON, packed with gzip or not (told by content).
 
-    `device` picks the events of one device (their pid) where a file holds several. A file that is cut is read to the
-    cut and its status says so. TraceError, one sentence, for a file that cannot be read, is not JSON, holds no trace
-    events, or those of several devices.
+    `device` picks the events of one device (their pid) where a file holds several; `rank` is for a file that does not
+    state its own, and wins over the file's name. A file that is cut is read to the cut and its status says so.
+    TraceError, one sentence, for a file that cannot be read, is not JSON, holds no trace events, or those of several
+    devices.
     """
     try:
         file = path.open("rb")
@@ -111,15 +112,15 @@ def read_trace(path: Path, *, naming: Naming = NAMING, device: int | None = None
         raise TraceError("not_a_trace", f"{path}: is a list of other things than trace events, none has a phase (ph)")
     if columns.first_category in PLUGIN_CATEGORIES:
         raise TraceError("not_a_trace", f"{path}: is the output of NCCL's profiler plugin and no Kineto trace")
-    return _trace(document, columns, device)
+    return _trace(document, columns, device, rank)
 
 
-def _trace(document: TraceFile, columns: Columns, device: int | None) -> Trace:
+def _trace(document: TraceFile, columns: Columns, device: int | None, stated_rank: int | None) -> Trace:
     chosen = _of_device(columns.events("device"), device, document.path)
     base = document.header.get("baseTimeNanoseconds")
     offset = base if type(base) is int and abs(base) < 2**62 else 0
     correlation, launched = columns.launches()
-    rank, world_size = _rank(document)
+    rank, world_size = _rank(document, stated_rank)
     return Trace(
         path=str(document.path),
         status="trace_truncated" if document.is_cut else "ok",
@@ -158,12 +159,13 @@ def _of_device(devices: Integers, device: int | None, path: Path) -> Any:
     return slice(None)
 
 
-def _rank(document: TraceFile) -> tuple[int | None, int | None]:
-    """Return rank and number of ranks: as the file states, else the rank that its name does."""
+def _rank(document: TraceFile, stated_rank: int | None) -> tuple[int | None, int | None]:
+    """Return rank and number of ranks: as the file states, else as is stated for it, else the rank in its name."""
     stated = document.header.get("distributedInfo")
     info = stated if isinstance(stated, dict) else {}
     rank, world_size = (value if type(value) is int else None for value in (info.get("rank"), info.get("world_size")))
-    return (rank_in_name(document.path.name) if rank is None else rank), world_size
+    ranks = (rank, stated_rank, rank_in_name(document.path.name))
+    return next((known for known in ranks if known is not None), None), world_size
 
 
 def rank_in_name(name: str) -> int | None:
