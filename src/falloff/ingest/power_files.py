@@ -94,7 +94,7 @@ def read_power(
     power_format_ is told by the content where it is None. columns are nvidia-smi's fields in order where the file
     has no header, timezone that of time stamps without one (UTC where it is not known), reading which of average and
     instantaneous power counts where a file has both. begin_s and period_s place the samples of a monitor that prints
-    no times; within leaves out what is outside. scope is that of falloff's own samples, which their log states.
+    no times; within leaves out what is outside. scope is that of a table whose columns tell of none.
 
     Lines that are cut or garbled are counted and left out. ValueError, one sentence, for a file that cannot be read,
     is of no known format or has not one whole sample.
@@ -113,7 +113,8 @@ def read_power(
         return read_table(path, kind, zone=zone, averaging="by generation", power_unit=MILLI, within=within)
     if kind == "nvidia-smi":
         return _read_nvidia_smi(path, columns, timezone, reading, within, (begin_s, period_s))
-    return read_table(path, kind, zone=zone, reading=reading, scope=scope, within=within)
+    own = "gpu" if kind == "jpwr" else scope  # jpwr's columns name theirs
+    return read_table(path, kind, zone=zone, reading=reading, scope=own, within=within)
 
 
 def _told(path: Path) -> PowerFormat:

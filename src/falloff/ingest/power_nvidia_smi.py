@@ -103,11 +103,18 @@ _DRAWS: dict[str, Averaging] = {
 _REASON_SECTIONS = ("clocks event reasons", "clocks throttle reasons")
 
 
-def read_clock_reasons(text: str) -> dict[str, bool | None] | None:
-    """Return what holds the clocks down by the block of `nvidia-smi -q`; None where the text has no such block.
+_XML_REASON = re.compile(r"<clocks_(?:event|throttle)_reason_(\w+)>([^<]*)</")
 
-    Keys are those of REASON_BITS; a reason that the block does not name is None.
+
+def read_clock_reasons(text: str) -> dict[str, bool | None] | None:
+    """Return what holds the clocks down by the block of `nvidia-smi -q` or -q -x; None without that block.
+
+    Keys are the block's own names in lower case, 'sw_power_cap', those of REASON_BITS among them; one that says
+    neither active nor not is None. Of several GPUs the last one's block counts.
     """
+    in_xml = {name: is_active(value) for name, value in _XML_REASON.findall(text)}
+    if in_xml:
+        return in_xml
     report = _Report(Collector(), Clock(), None)
     for line in text.splitlines():
         report.read(line)
@@ -164,11 +171,8 @@ class _Report:
             self._clock_mhz = self._number(value)
 
     def _reason(self, key: str, value: str) -> None:
-        if self.reasons is None:
-            self.reasons = dict.fromkeys(REASON_BITS)
-        name = re.sub(r"\W+", "_", key)
-        if name in self.reasons:
-            self.reasons[name] = is_active(value)
+        self.reasons = self.reasons or {}
+        self.reasons[re.sub(r"\W+", "_", key)] = is_active(value)
 
     def _power(self, scope: Scope, key: str, value: str) -> None:
         if key in _DRAWS:
@@ -194,9 +198,8 @@ class _Report:
         """Keep the sample of the GPU that ends here, once for each scope."""
         if not self._bus:
             return
-        bits = math.nan
-        if self.reasons and any(value is not None for value in self.reasons.values()):
-            bits = float(sum(REASON_BITS[name] for name, value in self.reasons.items() if value))
+        told = {name: value for name, value in (self.reasons or {}).items() if value is not None}
+        bits = float(sum(REASON_BITS.get(name, 0) for name, value in told.items() if value)) if told else math.nan
         for scope in dict.fromkeys(scope for scope, _ in self._draws):
             draws = {averaging: w for (of, averaging), w in self._draws.items() if of == scope and not math.isnan(w)}
             averaging: Averaging = next((a for a in self._order if a in draws), "not stated")

@@ -167,7 +167,7 @@ class Collector:
                 return
             series = self._series[meter.key] = _Series(meter=meter)
         series.num_seen += 1
-        if self.within and not self.within[0] <= time_s <= self.within[1]:
+        if self.within and (time_s < self.within[0] or time_s > self.within[1]):
             return
         if (series.num_seen - 1) % self._stride:
             return

@@ -105,7 +105,7 @@ def read_table(
     """Return the samples of a table; `names` are its columns where it has no header.
 
     power_unit is that of power where names do not say it (Zeus's log counts milliwatts), scope that of a file whose
-    log says that it is not a GPU's. begin_s and period_s place the samples of lines without times. Lines that are cut
+    columns tell of none. begin_s and period_s place the samples of lines without times. Lines that are cut
     or garbled are counted and left out. ValueError, one sentence, where no line is a whole sample.
     """
     reader = _TableReader(zone=zone, reading=reading, averaging=averaging, power_unit=power_unit, scope=scope)
@@ -186,7 +186,9 @@ class _TableReader:
         return "0"
 
     def _meter(self, plan: Plan, group: _Group, device: str, fields: list[str]) -> Meter:
-        scope = self._scope if group.scope == "gpu" else group.scope
+        # what is stated holds where no column of the file tells of another scope
+        plain = all(other.scope == "gpu" for other in plan.groups)
+        scope = self._scope if plain else group.scope
         known = plan.meters.get((device, scope))
         if known is None:
             facts = {k: fields[plan.at[k]].strip() if k in plan.at else None for k in ("index", "uuid", "name")}
