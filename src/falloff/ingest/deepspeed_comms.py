@@ -207,7 +207,9 @@ def _tell_ranks(rows: Iterable[CommsRow]) -> int | None:
         around += -1 if is_end else 1
         if around > most:
             most, best = around, (point, ends[at + 1][0])
-    least, greatest = max(math.ceil(min(best[0], _MOST_RANKS)), 2), math.floor(min(best[1], _MOST_RANKS))
+    if best[1] > _MOST_RANKS:
+        return None  # a ratio of 1 as far as its digits go
+    least, greatest = max(math.ceil(best[0]), 2), math.floor(best[1])
     return least if least == greatest else None
 
 

@@ -19,6 +19,9 @@ _MORE_SPELLINGS = {"algbw": "algBw", "busbw": "busBw", "#wrong": "wrong"}
 
 _COLLECTIVES = {name.replace("_", ""): collective for name, collective in BINARIES.items()}
 
+# std::to_string prints six decimals
+_ROUNDING = 0.5e-6
+
 Fields = Mapping[str, Any]
 
 
@@ -125,7 +128,8 @@ def _half(fields: Fields) -> Half | None:
 
 
 def _number(value: Any, scale: float) -> Printed | None:
-    return printed(None if value is None else str(value).strip('"'), scale)
+    number = printed(None if value is None else str(value).strip('"'), scale)
+    return Printed(number.value, _ROUNDING * scale) if number else None
 
 
 def _whole(value: Any) -> int | None:
