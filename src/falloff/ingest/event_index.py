@@ -190,7 +190,8 @@ def _begin_well(letters: Bytes, begin: Places) -> bool:
 
 def _end_well(letters: Bytes, end: Places) -> bool:
     """Return whether behind each string stands a bracket, a comma or a colon."""
-    return bool(_AFTER_STRING[letters[_skip_space(letters, end + 1)]].all())
+    odd = end[~_AFTER_STRING[letters[end + 1]]]  # few: where lines are indented, or all is odd
+    return bool(_AFTER_STRING[letters[_skip_space(letters, odd + 1)]].all())
 
 
 def _skip_space(letters: Bytes, at: Places) -> Places:

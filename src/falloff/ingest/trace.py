@@ -40,9 +40,10 @@ class Step(NamedTuple):
 class Trace:
     """The device side of one rank's trace, an item a device event in each column, in the file's order.
 
-    Times are absolute where the file states its base. `steps` are the device's view of the profiler steps, by their
-    annotations on its rows; host_steps the host's. `launches` are the host's calls, their correlation (sorted) and
-    start. Numbers that are not stated are -1. num_rejected counts device events without a usable time; num_events all complete events of the file.
+    Times are absolute where the file states its base; a number that is not stated is -1. `steps` are the device's view
+    of the profiler steps, by their annotations on its rows; host_steps the host's. `launches` are the host's calls,
+    their correlation (sorted) and start. num_rejected counts device events without a usable time; num_events all
+    complete events of the file.
     """
 
     path: str
