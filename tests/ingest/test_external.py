@@ -185,3 +185,19 @@ def test_the_script_says_what_is_wrong(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "source.yaml: cannot be read" in done.stderr
+
+
+def test_a_folder_names_an_output_of_nccl_tests_and_states_what_it_leaves_out(tmp_path: Path) -> None:
+    source = Path("tests/data/nccl_tests/rccl_2026_alltoall.log")
+    (tmp_path / "alltoall.log").write_text(source.read_text())
+    head = "title: x\naddress: none\nversion: rccl-tests 2.17.9\nlicence: CC-BY-4.0\nretrieved: '2026-12'\n"
+    item = "collectives:\n  - file: alltoall.log\n    format: nccl-tests\n"
+    (tmp_path / "source.yaml").write_text(f"{head}{item}    stated: {{hardware: mi355x, interconnect: RoCE}}\n")
+    _, records = read_folder(tmp_path)
+    first = records[0]
+    assert (first.collective, first.num_ranks, first.nodes, first.hardware) == ("all_to_all", 16, 2, "mi355x")
+    assert (first.source, first.interconnect, first.backend) == ("x", "RoCE", "rccl")
+    assert not [flag for flag in first.flags or () if "unknown" in flag]
+    (tmp_path / "source.yaml").write_text(f"{head}{item}    stated: {{nodes: 4}}\n")
+    with pytest.raises(ValueError, match="nodes is 4; the log says 2"):
+        read_folder(tmp_path)

@@ -186,7 +186,7 @@ def _collective_records(
     folder: Path, source: ExternalSource, item: CollectivesFile, known: Mapping[str, Hardware]
 ) -> list[CollectiveRecord]:
     stated = {name: value for name, value in dataclasses.asdict(item.stated).items() if value is not None}
-    num_ranks = stated.pop("num_ranks")
+    num_ranks = stated.pop("num_ranks", None)
     try:
         stated = _with_hardware(stated, known)
     except ValueError as error:

@@ -12,8 +12,9 @@ from falloff.ingest.nccl_tests_log import DTYPES, MOST_RANKS, Half, Row
 _SLACK = 0.002
 # Wider than this a row's numbers, printed as 0.03 and 0.02 GB/s, tell nothing of its factor.
 _MOST_FACTOR_WIDTH = 0.25
-# of which GPUs of one node there are; more than one number of ranks may fit the printed digits
-_NODE_SIZES = (8, 4, 2)
+# GPUs of a node in all but a few systems. More than one number of ranks may fit the printed digits, and of fewer than
+# so many in a row at most one is of whole nodes.
+_NODE_GPUS = 8
 
 _WITH_COUNT_OF_A_RANK = ("all_gather", "all_to_all", "reduce_scatter", "gather", "scatter", "hypercube")
 _WITHOUT_OPERATION = ("all_gather", "all_to_all", "all_to_all_v", "broadcast", "gather", "scatter", "hypercube")
@@ -188,16 +189,13 @@ def _ranks_of_factor(collective: str, found: tuple[float, float]) -> Told:
     fitting = range(least, math.floor(most) + 1)
     if len(fitting) == 1:
         return Told(num_ranks=fitting[0], remark=f"its bandwidths tell {fitting[0]} ranks; no list of them is in it")
-    for size in _NODE_SIZES:
-        whole = [number for number in fitting[:MOST_RANKS] if number % size == 0]
-        if len(whole) == 1:
-            return Told(
-                num_ranks=whole[0],
-                remark=f"its bandwidths fit {fitting[0]} to {fitting[-1]} ranks, of which nodes of {size} GPUs have "
-                f"{whole[0]}",
-            )
-        if whole:
-            break
+    whole = [number for number in fitting if number % _NODE_GPUS == 0] if len(fitting) < _NODE_GPUS else []
+    if whole:
+        return Told(
+            num_ranks=whole[0],
+            remark=f"its bandwidths fit {fitting[0]} to {fitting[-1]} ranks; {whole[0]} are whole nodes of {_NODE_GPUS}"
+            " GPUs, the others are not",
+        )
     between = f"fit {fitting[0]} to {fitting[-1]} ranks" if fitting else "fit no number of ranks"
     return Told(num_ranks=None, remark=f"its bandwidths {between}; state num_ranks")
 
