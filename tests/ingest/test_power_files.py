@@ -240,6 +240,20 @@ def test_a_file_whose_lines_have_no_times_is_placed_by_what_is_stated(write: Wri
     assert list(placed.time_s) == [100, 102]
 
 
+def test_where_the_instantaneous_reading_is_not_answered_the_other_one_counts(write: Write) -> None:
+    header = "timestamp, index, power.draw [W], power.draw.instant [W]"
+    path = write(
+        f"{header}\n2024/01/16 14:44:16.000, 0, 560.00 W, [N/A]\n2024/01/16 14:44:17.000, 0, 570.00 W, [N/A]\n"
+    )
+    samples = read_power(path).devices["0"]
+    assert (list(samples.draw_w), samples.averaging) == ([560, 570], "by generation")
+    # but never where it was asked for
+    assert (
+        "0"
+        not in read_power(write(path.read_text() + "2024/01/16 14:44:18.000, 1, 5 W, 5 W\n"), reading="instant").devices
+    )
+
+
 # monitors
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from falloff.ingest import power_samples
-from falloff.ingest.power_samples import Collector, Meter, NothingWithinError
+from falloff.ingest.power_samples import Collector, Meter
 
 
 def test_past_its_bound_every_second_sample_is_left_out_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def test_past_its_bound_every_second_sample_is_left_out_and_that_is_said(monkeyp
 
 
 def test_more_devices_than_there_can_be_are_garbled_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(power_samples, "MOST_DEVICES", 3)
+    monkeypatch.setattr(power_samples, "MOST_SERIES", 3)
     out = Collector()
     for n in range(10):
         out.add(Meter(device=str(n)), 0.0, 300.0)
@@ -42,7 +42,14 @@ def test_what_lies_outside_the_time_asked_for_is_left_out() -> None:
     for time_s in range(30):
         out.add(Meter(device="0"), float(time_s), 100.0)
     assert len(out.log(Path("p"), "power-table").devices["0"].time_s) == 11
-    empty = Collector(within=(50.0, 60.0))
-    empty.add(Meter(device="0"), 1.0, 100.0)
-    with pytest.raises(NothingWithinError, match="in the time asked for"):
-        empty.log(Path("p"), "power-table")
+    late = Collector(within=(50.0, 60.0))
+    late.add(Meter(device="0"), 1.0, 100.0)
+    assert len(late.log(Path("p"), "power-table").devices["0"].time_s) == 0
+
+
+def test_of_several_readings_the_preferred_one_that_answers_counts() -> None:
+    out = Collector()
+    for time_s in range(5):
+        out.add(Meter(device="0", averaging="instant", rank=0), float(time_s))
+        out.add(Meter(device="0", averaging="average", rank=1), float(time_s), 300.0)
+    assert out.log(Path("p"), "power-table").devices["0"].averaging == "average"

@@ -104,11 +104,9 @@ def measure_power(
         energy_j, how = _by_readings(readings, integral_j)
         how += f" (counter not used: {trouble})" if trouble else ""
     draw_w = None if energy_j is None else energy_j / readings.seconds / len(readings.chosen)
-    flags = [*difference_flags(counter_j, integral_j)]
+    flags = difference_flags(counter_j, integral_j)
     if draw_w is not None:
-        flags += window_flags(readings.windows, counters if counter_j is not None else [])
-        flags += _plausibility_flags(draw_w, readings, limit_w)
-        flags += readings.flags() if counter_j is None else []
+        flags += _flags(draw_w, readings, limit_w, counters if counter_j is not None else [])
     offset = "" if clock_offset_s is None or energy_j is None else f", clock offset {clock_offset_s:g} s"
     return Power(
         energy_j=energy_j,
@@ -232,7 +230,9 @@ def _by_readings(readings: _Readings, integral_j: float | None) -> tuple[float |
     return total_j * scale, f"{how} without each window's first {trailing_s:g} s, over which they average"
 
 
-def _plausibility_flags(draw_w: float, readings: _Readings, limit_w: float | None) -> list[str]:
+def _flags(draw_w: float, readings: "_Readings", limit_w: float | None, counters: Sequence[Counter]) -> list[str]:
+    """Return what is uncertain about a draw: the window, the value, and where no counter was used the readings."""
     limits = readings.inside("limit_w")
-    flag = implausible_draw(draw_w, limit_w if limit_w is not None else (float(limits.max()) if len(limits) else None))
-    return [flag] if flag else []
+    odd = implausible_draw(draw_w, limit_w if limit_w is not None else (float(limits.max()) if len(limits) else None))
+    doubts = [] if counters else readings.flags()
+    return [*window_flags(readings.windows, counters), *([odd] if odd else []), *doubts]

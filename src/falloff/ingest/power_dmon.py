@@ -132,26 +132,14 @@ class _DcgmReader(_Reader):
         value = dict(zip(names, fields, strict=True))
         if entity[1] not in ("GPU", "CPU"):
             return  # an instance of MIG has no power of its own
-        drawn = next((name for name in _DCGM_DRAWS if name in value), "")
-        scope: Scope = "package" if entity[1] == "CPU" else "gpu"
-        meter = Meter(
-            device=entity[2] if entity[1] == "GPU" else f"CPU {entity[2]}",
-            scope=scope,
-            index=value.get("NVIDX", entity[2]),
-            uuid=value.get("UUID#"),
-            name=value.get("DVNAM"),
-            averaging=_DCGM_DRAWS.get(drawn, "not stated"),
-        )
-        self.out.add(
-            meter,
-            self._time_s(line[: entity.start()].strip(" ,:[]"), meter),
-            number(value.get(drawn, "")),
-            number(value.get("TOTEC", "")) * MILLI,  # field 156 counts millijoules
-            bits(value.get("DVCCTR", "")),
-            number(value.get("SMCLK", "")),
-            math.nan,
-            number(value.get("EPLMT", value.get("PMLMT", ""))),
-        )
+        when = line[: entity.start()].strip(" ,:[]")
+        reasons, clock_mhz = bits(value.get("DVCCTR", "")), number(value.get("SMCLK", ""))
+        energy_j = number(value.get("TOTEC", "")) * MILLI  # field 156 counts millijoules
+        limit_w = number(value.get("EPLMT", value.get("PMLMT", "")))
+        for rank, drawn in enumerate([name for name in _DCGM_DRAWS if name in value] or [""]):
+            meter = _dcgm_meter(entity, value, drawn, rank)
+            draw_w = number(value.get(drawn, ""))
+            self.out.add(meter, self._time_s(when, meter), draw_w, energy_j, reasons, clock_mhz, math.nan, limit_w)
 
     def _slices(self, line: str) -> list[str] | None:
         """Return the fields by where the header's names begin: a GPU's name has blanks, a missing value is one.
@@ -163,3 +151,16 @@ class _DcgmReader(_Reader):
         if len(line) <= self._starts[-1] or any(f[:1] == " " and f.strip() for f in fields):
             return None
         return [field.strip() for field in fields]
+
+
+def _dcgm_meter(entity: re.Match[str], value: dict[str, str], drawn: str, rank: int) -> Meter:
+    scope: Scope = "package" if entity[1] == "CPU" else "gpu"
+    return Meter(
+        device=entity[2] if entity[1] == "GPU" else f"CPU {entity[2]}",
+        scope=scope,
+        index=value.get("NVIDX", entity[2]),
+        uuid=value.get("UUID#"),
+        name=value.get("DVNAM"),
+        averaging=_DCGM_DRAWS.get(drawn, "not stated"),
+        rank=rank,
+    )

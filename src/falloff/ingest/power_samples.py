@@ -27,7 +27,7 @@ COLUMNS = ("time_s", "draw_w", "energy_j", "clock_reasons", "sm_clock_mhz", "pro
 # 4 million rows of 7 doubles are 224 MB, twice that while they are sorted: 14 hours of 8 GPUs, 10 times a second.
 MOST_ROWS = 4_000_000
 # The largest nodes have 16 GPUs, a rack of GB200 72; what names more devices is garbled.
-MOST_DEVICES = 1024
+MOST_SERIES = 1024
 # The largest boards draw 1400 W (GB300), modules below 3000. NVML answers 2^32 - 1 mW where it fails.
 HIGHEST_W: dict[Scope, float] = {"node": 1e5}
 HIGHEST_DEVICE_W = 5e3
@@ -66,13 +66,9 @@ class PowerLog:
     notes: tuple[str, ...] = ()
 
 
-class NothingWithinError(ValueError):
-    """A file has samples, and none in the time asked for."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """Whose power a series is, as the file tells."""
+    """Whose power a series is, as the file tells. rank orders several readings of it, the preferred one 0."""
 
     device: str
     scope: Scope = "gpu"
@@ -80,6 +76,7 @@ class Meter:
     index: str | None = None
     uuid: str | None = None
     name: str | None = None
+    rank: int = 0
 
     @cached_property
     def key(self) -> str:
@@ -134,7 +131,7 @@ class Collector:
     period_s: float | None = None
     num_cut_lines: int = 0
     notes: list[str] = field(default_factory=list)
-    _series: dict[str, _Series] = field(default_factory=dict)
+    _series: dict[tuple[str, int], _Series] = field(default_factory=dict)
     _num_kept: int = 0
     _stride: int = 1
     _num_implausible: int = 0
@@ -145,7 +142,7 @@ class Collector:
         self._is_timeless = True
         if self.begin_s is None or self.period_s is None:
             return math.nan
-        series = self._series.get(meter.key)
+        series = self._series.get((meter.key, meter.rank))
         return self.begin_s + self.period_s * (series.num_seen if series else 0)
 
     def add(
@@ -160,12 +157,12 @@ class Collector:
         limit_w: float = np.nan,
     ) -> None:
         """Keep one sample of one meter."""
-        series = self._series.get(meter.key)
+        series = self._series.get((meter.key, meter.rank))
         if series is None:
-            if len(self._series) >= MOST_DEVICES:
+            if len(self._series) >= MOST_SERIES:
                 self.num_cut_lines += 1
                 return
-            series = self._series[meter.key] = _Series(meter=meter)
+            series = self._series[meter.key, meter.rank] = _Series(meter=meter)
         series.num_seen += 1
         if self.within and (time_s < self.within[0] or time_s > self.within[1]):
             return
@@ -185,17 +182,21 @@ class Collector:
             series.rows = array("d", rows.tobytes())
         self._num_kept = sum(len(series.rows) // len(COLUMNS) for series in self._series.values())
 
+    def _says_something(self, rows: Floats, meter: Meter) -> bool:
+        """Return whether a series is worth keeping: a GPU that does not answer is, a module that is none is not."""
+        if len(rows) == 0 or np.isfinite(rows[:, 1:3]).any():
+            return True
+        return meter.scope == "gpu" and bool(np.isfinite(rows[:, 3]).any())
+
     def log(self, path: Path, power_format: PowerFormat) -> PowerLog:
         """Return what was gathered; ValueError, one sentence, where that is not one whole sample."""
-        devices = {}
-        for key, series in self._series.items():
+        devices: dict[str, Samples] = {}
+        # of several readings of one meter the first that answers counts: older boards lack the instantaneous one
+        for (key, _), series in sorted(self._series.items(), key=lambda item: item[0][1]):
             rows = np.frombuffer(series.rows, dtype=np.float64).reshape(-1, len(COLUMNS))
-            # a GPU that does not answer is still there, a module that is none is not
-            if np.isfinite(rows[:, 1:3]).any() or (series.meter.scope == "gpu" and np.isfinite(rows[:, 3]).any()):
+            if key not in devices and self._says_something(rows, series.meter):
                 devices[key] = _samples(rows, series.meter)
         if not devices:
-            if self.within and any(series.num_seen for series in self._series.values()):
-                raise NothingWithinError(f"{path}: holds no power sample in the time asked for")
             cut = f"; {self.num_cut_lines} lines were cut or garbled" if self.num_cut_lines else ""
             raise ValueError(f"{path}: holds no whole power sample of the format {power_format}{cut}")
         notes = list(self.notes)

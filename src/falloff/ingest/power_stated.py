@@ -6,7 +6,7 @@ from pathlib import Path
 from falloff.ingest.power import Power, measure_power, no_power
 from falloff.ingest.power_devices import by_index, by_uuid, each_once, with_name
 from falloff.ingest.power_files import read_power
-from falloff.ingest.power_samples import NO_TIMES, NothingWithinError, PowerLog, Window
+from falloff.ingest.power_samples import NO_TIMES, PowerLog, Samples, Window
 from falloff.ingest.power_values import NO_ZONE, RELATIVE_TIMES
 from falloff.spec.source import PowerFile
 
@@ -40,10 +40,7 @@ def power_of_run(
     if not windows:
         return no_power("no measured window with times")
     within = (min(w[0] for w in windows) + item.clock_offset_s, max(w[1] for w in windows) + item.clock_offset_s)
-    try:
-        logs = _read_files(folder, item, within)
-    except NothingWithinError:
-        return no_power("the samples do not cover the measured window")
+    logs = _read_files(folder, item, within)
     notes = {note for log in logs for note in log.notes}
     if RELATIVE_TIMES in notes:
         return no_power(f"the samples' {RELATIVE_TIMES}")
@@ -58,17 +55,17 @@ def power_of_run(
         {device: with_name(series[device], gpu_name) for device in devices},
         devices,
         windows,
-        _meter(item),
+        _meter(item, series[devices[0]]),
         clock_offset_s=item.clock_offset_s,
         limit_w=limit_w,
         range_j=item.counter_range_j,
     )
 
 
-def _meter(item: PowerFile) -> str:
-    if item.format == "nvidia-smi":
-        return f"nvidia-smi power.draw.{item.reading}" if item.reading else "nvidia-smi"
-    return _METERS.get(item.format, item.format)
+def _meter(item: PowerFile, samples: Samples) -> str:
+    if item.format != "nvidia-smi":
+        return _METERS.get(item.format, item.format)
+    return f"nvidia-smi power.draw{f'.{samples.averaging}' if samples.averaging in ('instant', 'average') else ''}"
 
 
 def _read_files(folder: Path, item: PowerFile, within: Window) -> list[PowerLog]:

@@ -2,6 +2,7 @@
 
 import csv
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from falloff.ingest.power_columns import Column, columns_of, is_nvidia_smi_draw
 from falloff.ingest.power_counter import with_resolved_units
-from falloff.ingest.power_samples import MOST_DEVICES, Averaging, Collector, Meter, PowerLog, Scope, Window
+from falloff.ingest.power_samples import MOST_SERIES, Averaging, Collector, Meter, PowerLog, Scope, Window
 from falloff.ingest.power_values import Clock, bits, is_active, number, read_power_lines
 from falloff.spec.source import PowerFormat, PowerReading
 
@@ -19,13 +20,14 @@ _PREFERENCE: tuple[Averaging, ...] = ("instant", "by generation", "not stated", 
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
-    """The columns of one meter; device is None where a column names it."""
+    """The columns of one reading of one meter; device is None where a column names it."""
 
     device: str | None
     scope: Scope
     averaging: Averaging
     draw: int | None
     energy: int | None
+    rank: int = 0  # among several readings of one meter
 
 
 @dataclass(kw_only=True)
@@ -38,7 +40,7 @@ class Plan:
     reason_columns: list[tuple[int, int]]
     units: list[float | None]
     averaging: Averaging | None = None  # where the format says it for all its readings
-    meters: dict[tuple[str, Scope], Meter] = field(default_factory=dict)
+    meters: dict[tuple[str, Scope, int], Meter] = field(default_factory=dict)
 
     @property
     def num_columns(self) -> int:
@@ -61,7 +63,7 @@ def plan_of(
     keys: dict[tuple[str | None, Scope], None] = {
         (c.device, c.scope): None for c in columns if c and c.kind in ("draw", "energy") and c.scope != "memory"
     }
-    groups = [_group(columns, device, scope, reading) for device, scope in keys]
+    groups = [group for device, scope in keys for group in _groups(columns, device, scope, reading)]
     if not groups or not ("time" in at or any(is_nvidia_smi_draw(name) for name in names)):
         return None
     return Plan(
@@ -74,18 +76,19 @@ def plan_of(
     )
 
 
-def _group(columns: Sequence[Column | None], device: str | None, scope: Scope, reading: PowerReading | None) -> _Group:
+def _groups(
+    columns: Sequence[Column | None], device: str | None, scope: Scope, reading: PowerReading | None
+) -> list[_Group]:
+    """Return the readings of one meter, the preferred one first; that asked for alone where there is such a column."""
     own = [(n, c) for n, c in enumerate(columns) if c and (c.device, c.scope) == (device, scope)]
-    order = [reading, *_PREFERENCE] if reading else list(_PREFERENCE)
-    draws = sorted((item for item in own if item[1].kind == "draw"), key=lambda item: order.index(item[1].averaging))
-    energies = [n for n, c in own if c.kind == "energy"]
-    return _Group(
-        device=device,
-        scope=scope,
-        averaging=draws[0][1].averaging if draws else "not stated",
-        draw=draws[0][0] if draws else None,
-        energy=energies[0] if energies else None,
-    )
+    energy = next((n for n, c in own if c.kind == "energy"), None)
+    draws = sorted(((n, c.averaging) for n, c in own if c.kind == "draw"), key=lambda item: _PREFERENCE.index(item[1]))
+    asked = [item for item in draws if item[1] == reading]
+    known: list[tuple[int | None, Averaging]] = [*(asked[:1] or draws)] or [(None, "not stated")]
+    return [
+        _Group(device=device, scope=scope, averaging=averaging, draw=draw, energy=energy, rank=rank)
+        for rank, (draw, averaging) in enumerate(known)
+    ]
 
 
 def read_table(
@@ -189,19 +192,20 @@ class _TableReader:
         # what is stated holds where no column of the file tells of another scope
         plain = all(other.scope == "gpu" for other in plan.groups)
         scope = self._scope if plain else group.scope
-        known = plan.meters.get((device, scope))
+        known = plan.meters.get((device, scope, group.rank))
         if known is None:
             facts = {k: fields[plan.at[k]].strip() if k in plan.at else None for k in ("index", "uuid", "name")}
             known = Meter(
                 device=device,
                 scope=scope,
                 averaging=plan.averaging or group.averaging,
-                index=facts["index"] or (device if device.isdigit() else None),
+                index=facts["index"] or (device if device.isdigit() else _number_of(group.device)),
                 uuid=facts["uuid"],
                 name=facts["name"],
+                rank=group.rank,
             )
-            if len(plan.meters) < MOST_DEVICES:
-                plan.meters[device, scope] = known
+            if len(plan.meters) < MOST_SERIES:
+                plan.meters[device, scope, group.rank] = known
         return known
 
 
@@ -219,6 +223,12 @@ def _value(
     fields: list[str], position: int | None, units: Sequence[float | None], default: float | None = None
 ) -> float:
     return math.nan if position is None else number(fields[position], units[position] or default)
+
+
+def _number_of(device: str | None) -> str | None:
+    """Return the number of a device that its column names: 'rocm:1' is 1."""
+    match = re.search(r"(\d+)$", device or "")
+    return match[1] if match else None
 
 
 def _names_unit(text: str) -> bool:
