@@ -19,7 +19,8 @@ TableFormat = Literal["falloff-training-cells", "falloff-collectives", "torchtit
 Framework = Literal[
     "auto",
     "torchtitan",
-    "megatron",
+    "megatron-lm",
+    "megatron-progress",
     "nanotron",
     "deepspeed",
     "composer",
