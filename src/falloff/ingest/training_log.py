@@ -188,7 +188,7 @@ def _split(lines: Iterable[Line], system: System) -> list[_Run]:
         if not run.rows:
             run.header += between
         between = []
-        _add(run, replace(step, rank=line.rank), names)
+        _add(run, step if step.rank == line.rank else replace(step, rank=line.rank), names)
     if not runs[-1].rows:
         runs[-1].header += between  # a run that failed before its first step
     return runs
@@ -243,7 +243,7 @@ def _begins(between: Sequence[Line], system: System) -> bool:
 
 def _add(run: _Run, step: LoggedStep, names: frozenset[str]) -> None:
     is_first_of_step = all(step.step != other.step for other in run.last_of_rank.values())
-    if is_first_of_step:
+    if is_first_of_step and run.event is not None:
         step, run.event = replace(step, event=step.event or run.event), None
     run.last_of_rank[step.rank] = step
     run.rows.append((step, names))
@@ -255,7 +255,7 @@ def _is_another_run(
     """Return whether a rank's step cannot follow the one before; without prefixes all ranks may print the same step."""
     if step.step < before.step:
         return True
-    if _is_same_line(before, step):
+    if step.step == before.step and _is_same_line(before, step):
         return False  # written twice, by a logger and by tee
     is_told_apart = not system.ranks_repeat or rank is not None
     if is_told_apart and _begins([line for line in between if line.rank == rank], system):
@@ -304,6 +304,8 @@ def _lowest_ranks_texts(lines: Sequence[Line]) -> list[str]:
 
 def merge_ranks(steps: Sequence[LoggedStep]) -> LoggedStep:
     """Return one step of all ranks' lines: the slowest one's times and rates, the most memory, a loss that is known."""
+    if len(steps) == 1:
+        return steps[0]
     slowest = max(steps, key=_slowness)
     losses = [step.loss for step in steps if step.loss is not None]
     peaks = [step.memory_bytes for step in steps if step.memory_bytes is not None]
