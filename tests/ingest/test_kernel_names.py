@@ -61,6 +61,8 @@ COMPUTE = (
     "flash_fwd_kernel<Flash_fwd_kernel_traits<128, 64>>",
     "void at::native::batch_norm_sync_stats<float>",
     "sm90_cp_async_gemm",
+    "void deviceAsyncCopy_gemm<4>",
+    "void cutlass::Kernel<cutlass::arch::WaitStreamSync>(int)",
     "void at::native::_scatter_gather_elementwise_kernel<128, 8>(x)",
     "broadcast_add_kernel",
     "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>>(int)",
@@ -82,6 +84,9 @@ SYNC = (
     "cudaDeviceSynchronize",
     "hipStreamSynchronize",
     "cudaStreamWaitEvent",
+    "cuStreamSynchronize",
+    "cudaKernelSync",
+    "hipEventSynchronize",
     "Command Buffer Full",
 )
 

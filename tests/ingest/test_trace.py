@@ -120,7 +120,7 @@ def test_a_cut_at_any_byte_gives_the_complete_events_or_a_sentence(
     raw = text.encode("utf-8")
     path = tmp_path / "trace.json"
     path.write_bytes(raw[: data.draw(st.integers(0, len(raw) - 1))])
-    if b"[" not in path.read_bytes():  # the list has not begun
+    if b'"traceEvents"' not in path.read_bytes():
         with pytest.raises(TraceError, match="holds no traceEvents"):
             read_trace(path)
         return
@@ -264,6 +264,15 @@ def test_a_cut_trace_says_so_and_counts_what_was_whole(tmp_path: Path, packed: b
     path.write_bytes(gzip.compress(cut)[:-4] if packed else cut)
     trace = read_trace(path)
     assert (trace.status, trace.num_events, len(trace.start_ns)) == ("trace_truncated", 2, 2)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"schemaVersion": 1, "devicePro', '{"distributedInfo": {"rank": 3', '{"traceEvents": ']
+)
+def test_a_trace_that_is_cut_before_its_events_is_a_cut_trace(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_text(text)
+    assert (read_trace(path).status, read_trace(path).num_events) == ("trace_truncated", 0)
 
 
 def test_a_document_whose_last_brackets_are_missing_is_cut(tmp_path: Path) -> None:

@@ -27,7 +27,9 @@ class KernelClass(NamedTuple):
 _MEMORY = re.compile(r"mem(cpy|set)|amd_rocclr_(copy|fill)|^(Copy\w+To\w+|FillBuffer)", re.IGNORECASE)
 # Kineto draws cuda_sync events ("Stream Wait Event", "Context Sync") and overheads on the device's rows
 _SYNC = re.compile(
-    r"(stream|event|context|device)[ _]?(sync|wait)|^Command Buffer Full|^Launch Throttl|^overhead", re.IGNORECASE
+    r"^[^<(]*?\b(cuda|cu|hip|stream|event|context|device)[a-z ]*?[ _]?((?<!a)sync|wait)"
+    r"|^\w*[ _]sync$|^Command Buffer Full|^Launch Throttl|^overhead",
+    re.IGNORECASE,
 )
 
 # (library, what its communication kernels are called); searched in this order, whatever stands before the name

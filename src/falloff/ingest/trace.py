@@ -25,7 +25,7 @@ __all__ = ["GZIP_MAGIC", "Step", "Trace", "TraceError", "read_trace"]
 Status = Literal["ok", "trace_truncated"]
 Integers = npt.NDArray[np.int64]
 
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.]?(\d{1,6})(?!\d)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
 
 class Step(NamedTuple):

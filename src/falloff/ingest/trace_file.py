@@ -42,6 +42,9 @@ def _integer(digits: str) -> int | str:
 DECODER = json.JSONDecoder(parse_float=str, parse_constant=str, parse_int=_integer, strict=False)
 _BETWEEN = re.compile(r"[\s,]*")
 _COLON = re.compile(r"\s*:\s*")
+# by which a trace that is cut before its events is told from other JSON
+_KINETO_KEYS = frozenset({"schemaVersion", "deviceProperties", "distributedInfo", "baseTimeNanoseconds"})
+_KINETO_HEAD = re.compile(rb'[\s,]*"(schemaVersion|deviceProperties|distributedInfo|baseTimeNanoseconds|traceEvents)"')
 # what is left of a value that the end of the text cuts
 _CUT_VALUE = re.compile(r"\s*(?:t|tr|tru|f|fa|fal|fals|n|nu|nul|N|Na|-|-?I\w*|\.|[eE][-+]?)?\Z")
 
@@ -156,6 +159,8 @@ class TraceFile:
     def blocks(self) -> Iterator[EventIndex | ParsedEvents]:
         """Return the events, block by block, up to the end or the cut; TraceError for what is no trace."""
         self._find_list()
+        if self.is_cut:
+            return
         yield from self._events()
         if not self.is_cut and not self.is_bare:
             self._read_keys(stop_at_list=False)
@@ -181,7 +186,7 @@ class TraceFile:
             raise self._no_trace()
         self._drop(1)
         self.is_bare = first == b"["
-        if first == b"{" and not self._read_keys(stop_at_list=True):
+        if first == b"{" and not self._read_keys(stop_at_list=True) and not self.is_cut:
             raise self._no_trace()
 
     def _no_trace(self) -> TraceError:
@@ -229,7 +234,7 @@ class TraceFile:
             return False
         if self._more():
             return True
-        if before_list:
+        if before_list and not (_KINETO_KEYS & self.header.keys() or _KINETO_HEAD.match(self._data)):
             raise self._no_trace() from error
         self.is_cut = True
         return False
