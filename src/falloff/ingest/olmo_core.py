@@ -59,7 +59,8 @@ def _join(lines: Iterable[Line]) -> Iterator[Line]:
     )
     is_first = True
     for line in blocks:
-        yield line._replace(text=f"{_UNKNOWN_HEADING}\n{line.text}") if is_first and _OURS.match(line.text) else line
+        is_headless = is_first and bool(_OURS.match(line.text.partition("\n")[0]))
+        yield line._replace(text=f"{_UNKNOWN_HEADING}\n{line.text}") if is_headless else line
         is_first = is_first and not _is_block(line.text)
 
 

@@ -283,7 +283,7 @@ def _finish(run: _Run, system: System, facts: Mapping[str, Any]) -> TrainingLog:
     settled: Sequence[LoggedStep] = steps
     if system.settle and steps:
         facts, settled = system.settle(facts, steps, run.remarks)
-    outcome, reason = _outcome(run, steps)
+    outcome, reason = _outcome(run, settled)
     return TrainingLog(
         framework=system.name,
         steps=tuple(settled),
