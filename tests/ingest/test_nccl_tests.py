@@ -315,3 +315,12 @@ def test_a_garbled_log_gives_records_or_one_sentence(tmp_path: Path) -> None:
         except ValueError as error:
             assert str(path) in str(error)  # noqa: PT017
             assert "\n" not in str(error)  # noqa: PT017
+
+
+def test_ranks_that_only_nccl_lists_are_believed_where_the_bandwidths_agree(tmp_path: Path) -> None:
+    debug = "".join(
+        f"node0{rank // 2}:{rank}:9 [0] NCCL INFO comm 0x5634cae893b0 rank {rank} nranks 4 cudaDev 0 - Init COMPLETE\n"
+        for rank in range(4)
+    )
+    run = read(tmp_path / "all_reduce.log", debug + HEADER + ROW + FOOTER)
+    assert (run.num_ranks, run.nodes, run.flags) == (4, 2, ())

@@ -52,13 +52,17 @@ _VERSION = re.compile(r"\b(?:NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
 
 @dataclass(frozen=True, kw_only=True)
 class NcclDebug:
-    """What the lines of one file say. settings are those that NCCL says it took from the environment."""
+    """What the lines of one file say. settings are those that NCCL says it took from the environment.
+
+    num_ranks are those of its communicators, None where these differ: a program may make several.
+    """
 
     nccl: str | None
     choices: tuple[Choice, ...]
     links: tuple[Link, ...]
     settings: Mapping[str, str]
     rank_hosts: Mapping[int, str]
+    num_ranks: int | None
 
 
 def is_nccl_debug_log(text: str) -> bool:
@@ -106,6 +110,7 @@ def debug_of(lines: Iterable[str]) -> NcclDebug:
     links: list[Link] = []
     settings: dict[str, str] = {}
     rank_hosts: dict[int, str] = {}
+    sizes: set[int] = set()
     for line in lines:
         nccl = nccl or version_of(line)
         match = _match(line)
@@ -116,9 +121,18 @@ def debug_of(lines: Iterable[str]) -> NcclDebug:
         links += _links(text, host)
         settings |= dict(_SETTING.findall(text))
         rank = _RANK.search(text)
-        if rank and host:
-            rank_hosts[int(rank[1])] = host
-    return NcclDebug(nccl=nccl, choices=tuple(choices), links=tuple(links), settings=settings, rank_hosts=rank_hosts)
+        if rank:
+            sizes.add(int(rank[2]))
+            if host:
+                rank_hosts[int(rank[1])] = host
+    return NcclDebug(
+        nccl=nccl,
+        choices=tuple(choices),
+        links=tuple(links),
+        settings=settings,
+        rank_hosts=rank_hosts,
+        num_ranks=sizes.pop() or None if len(sizes) == 1 else None,
+    )
 
 
 def version_of(text: str) -> str | None:

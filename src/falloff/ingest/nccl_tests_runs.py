@@ -36,20 +36,14 @@ def finished(segment: Segment, name: str, num_ranks: int | None = None) -> NcclT
 
     num_ranks: where somebody states it. ValueError where the run lists another number of ranks.
     """
-    process_ranks = segment.settings.process_ranks if segment.settings else 1
-    group = _group(segment, process_ranks)
-    status = _status(segment, group)
-    debug = debug_of(segment.debug_lines)
+    group = _group(segment, _process_ranks(segment))
+    status, debug = _status(segment, group), debug_of(segment.debug_lines)
     rows = _once(segment.rows) if group.is_printed_twice else tuple(segment.rows)
     collective, name_flag = _collective(segment, rows, name)
-    told = _ranks(segment, group, rows, collective, status, process_ranks)
-    if num_ranks is not None:
-        if group.is_whole and status != "not_multi_node" and len(group.devices) != num_ranks:
-            raise ValueError(f"num_ranks is stated as {num_ranks}; the log lists {len(group.devices)} ranks")
-        told = Told(num_ranks=num_ranks)
+    told = _told(segment, group, debug, rows, collective, status, num_ranks)
     if collective is None:
         collective = tell_collective(rows, told.num_ranks)
-        told = told if told.num_ranks else _ranks(segment, group, rows, collective, status, process_ranks)
+        told = told if told.num_ranks else _told(segment, group, debug, rows, collective, status, num_ranks)
     kept, row_flag = _without_wrong_rows(rows, collective, told.num_ranks)
     num_cut = segment.num_cut_lines + len(rows) - len(kept)
     flags = (
@@ -72,7 +66,7 @@ def finished(segment: Segment, name: str, num_ranks: int | None = None) -> NcclT
         collective=collective,
         num_ranks=told.num_ranks,
         devices=group.devices,
-        stated_nodes=segment.stated_nodes,
+        stated_nodes=_stated_nodes(segment, group, debug, told.num_ranks),
         settings=segment.settings,
         average_busbw_bytes_s=segment.averages[0] if len(set(segment.averages)) == 1 else None,
         num_out_of_bounds=sum(segment.out_of_bounds) if segment.out_of_bounds else None,
@@ -84,6 +78,17 @@ def finished(segment: Segment, name: str, num_ranks: int | None = None) -> NcclT
         links=debug.links,
         flags=tuple(flag for flag in flags if flag),
     )
+
+
+def _process_ranks(segment: Segment) -> int:
+    return segment.settings.process_ranks if segment.settings else 1
+
+
+def _stated_nodes(segment: Segment, group: _Group, debug: NcclDebug, num_ranks: int | None) -> int | None:
+    """Return the nodes where no devices are listed: as a report states them, or by the hosts of NCCL's own lines."""
+    if segment.stated_nodes is not None or group.devices or len(debug.rank_hosts) != num_ranks:
+        return segment.stated_nodes
+    return len(set(debug.rank_hosts.values()))
 
 
 def _group(segment: Segment, process_ranks: int) -> _Group:
@@ -148,15 +153,27 @@ def _of_file_name(name: str) -> str | None:
     return next((collective for part, collective in _FILE_NAMES.items() if part in plain), None)
 
 
-def _ranks(
-    segment: Segment, group: _Group, rows: Sequence[Row], collective: str | None, status: Status, process_ranks: int
+def _told(
+    segment: Segment,
+    group: _Group,
+    debug: NcclDebug,
+    rows: Sequence[Row],
+    collective: str | None,
+    status: Status,
+    num_ranks: int | None,
 ) -> Told:
+    """Return the number of ranks: the one stated, else as the run lists or states it, else as its numbers tell it."""
+    listed, process_ranks = len({device.rank for device in group.devices}), _process_ranks(segment)
+    if num_ranks is not None:
+        if group.is_whole and status != "not_multi_node" and listed != num_ranks:
+            raise ValueError(f"num_ranks is stated as {num_ranks}; the log lists {listed} ranks")
+        return Told(num_ranks=num_ranks)
     if status == "not_multi_node":
-        own = {device.rank for device in group.devices}
-        return Told(num_ranks=process_ranks if segment.settings else len(own) or None)
+        return Told(num_ranks=process_ranks if segment.settings else listed or None)
     if segment.stated_ranks is not None:
         return tell_ranks(collective, rows, [segment.stated_ranks], True)
-    listed = len({device.rank for device in group.devices})
+    if not listed and debug.num_ranks is not None:
+        return tell_ranks(collective, rows, [debug.num_ranks], True)
     stated = [listed] if listed >= process_ranks else []
     stated += [process_ranks] if segment.settings and process_ranks not in stated else []
     return tell_ranks(collective, rows, stated, group.is_whole)
