@@ -296,4 +296,14 @@ def test_energy_of_all_gpus_follows_from_that_of_one(write: WriteLines) -> None:
     # 43 and 44 are the start
     assert fields["energy_j"] == 8 * 2 * 3100
     assert fields["draw_w"] == 620
-    assert "masked" in fields["power_source"]
+    assert "index" in fields["power_source"]
+
+
+@pytest.mark.parametrize(
+    ("visible", "is_flagged"),
+    [("", True), ("export CUDA_VISIBLE_DEVICES=0,1,2,3", False), ("CUDA_VISIBLE_DEVICES: '4,5'", True)],
+)
+def test_energy_is_doubted_unless_devices_are_counted_from_0(write: WriteLines, visible: str, is_flagged: bool) -> None:
+    energy = " energy per GPU (J/iter/GPU): 3100.0 | power per GPU (W/GPU): 620.0 |"
+    flags = run_fields(read_run(write(visible, line(43, more=energy))))["flags"] or ()
+    assert any("masked" in flag for flag in flags) == is_flagged

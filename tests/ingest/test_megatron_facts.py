@@ -95,6 +95,13 @@ def test_what_the_first_rank_holds_agrees_with_the_whole(tp: int, pp: int) -> No
     assert facts_of(GPT | sizes, other).get("params") == (held + 1 if tp == pp == 1 else None)
 
 
+def test_a_version_without_experts_has_the_parameters_that_its_only_rank_prints() -> None:
+    sizes = {"tensor_model_parallel_size": "1", "pipeline_model_parallel_size": "1", "num_attention_heads": "16"}
+    rank = " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): 354871296"
+    assert facts_of(sizes, rank)["params"] == 354871296
+    assert "params" not in facts_of(sizes | {"tensor_model_parallel_size": "2"}, rank)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -134,6 +141,9 @@ def test_a_network_that_is_not_counted_has_no_parameters(change: dict[str, str])
         ({"virtual_pipeline_model_parallel_size": "4"}, {"vpp": 4}),
         ({"num_experts": "8", "num_attention_heads": "8"}, {"arch": "moe"}),
         ({"overlap_grad_reduce": "True", "tp_comm_overlap": "True"}, {"note": "overlap_grad_reduce, tp_comm_overlap"}),
+        ({"num_attention_heads": "32"}, {"kv_heads": 32}),
+        ({"num_attention_heads": "32", "num_key_value_heads": "8"}, {"kv_heads": 8}),
+        ({"num_attention_heads": "32", "group_query_attention": "False", "num_query_groups": "1"}, {"kv_heads": 32}),
         ({"seq_length": "0"}, {"seq": None}),
         ({"hidden_size": "1024........updated"}, {"hidden": 1024}),
     ],

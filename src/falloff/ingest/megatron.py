@@ -18,7 +18,7 @@ from falloff.ingest.megatron_rates import (
     FLOPS_OF_2021,
     FLOPS_OF_MEGATRON,
     FLOPS_OF_NEOX,
-    MEMORY,
+    REMARKS,
     settle,
 )
 from falloff.ingest.training_log import LoggedStep, System
@@ -240,6 +240,6 @@ MEGATRON = System(
     ended=re.compile(r"\[after training is done\]|\[exiting program (?:at iteration|after [\d.]+ minutes)"),
     ranks_repeat=False,
     lost_loss=_lost_loss,
-    remarks=MEMORY,
+    remarks=REMARKS,
     settle=settle,
 )

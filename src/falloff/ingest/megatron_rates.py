@@ -38,7 +38,10 @@ MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax reserved: (\d{1,9}(?:\.\d+)?)(?=
 MIB = 1 << 20
 MEMORY_KIND = "cuda peak reserved after the first iterations, of the ranks that report it"
 LARGEST_SEQ = 1 << 30
-POWER_SOURCE = "Megatron's NVML counter, by the index that CUDA gives: another GPU's where devices are masked"
+POWER_SOURCE = "Megatron's NVML energy counter, by the index that CUDA gives"
+OTHER_GPUS = "its energy may be other GPUs': it counts by CUDA's index, which is NVML's only where no device is masked"
+_VISIBLE = re.compile(r"\bCUDA_VISIBLE_DEVICES\W{1,4}(\d{1,3}(?:,\d{1,3})*)")
+REMARKS = re.compile(f"{MEMORY.pattern}|{_VISIBLE.pattern}")
 NO_ENERGY = "energy is printed as 0.0, as it is where NVML fails or is not there: it is missing, not none"
 
 
@@ -58,8 +61,7 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
         found["num_gpus"] = num_gpus
     if flops_name is not None:
         found["reported_convention"] = _convention(flops_name, found, steps)
-    words = (NO_ENERGY if any(ENERGY_IS_ZERO in step.more for step in steps) else None, _wrong_rate(steps))
-    flags = (*(found.get("flags") or ()), *(flag for flag in words if flag))
+    flags = (*(found.get("flags") or ()), *_flags(steps, remarks))
     if flags:
         found["flags"] = flags
     if any(step.energy_j is not None or step.draw_w is not None for step in steps):
@@ -68,6 +70,18 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
     if not peaks:
         return found, steps
     return {**found, "memory_kind": MEMORY_KIND}, [replace(steps[0], memory_bytes=max(peaks)), *steps[1:]]
+
+
+def _flags(steps: Sequence[LoggedStep], remarks: Sequence[str]) -> list[str]:
+    visible = next((match[1] for text in remarks if (match := _VISIBLE.search(text))), "")
+    is_unmasked = visible.split(",") == [str(device) for device in range(visible.count(",") + 1)]
+    has_energy = any(step.energy_j is not None or step.draw_w is not None for step in steps)
+    found = (
+        NO_ENERGY if any(ENERGY_IS_ZERO in step.more for step in steps) else None,
+        OTHER_GPUS if has_energy and not is_unmasked else None,
+        _wrong_rate(steps),
+    )
+    return [flag for flag in found if flag]
 
 
 def _seq(steps: Sequence[LoggedStep]) -> int | None:

@@ -69,7 +69,7 @@ def shape_of(
 ) -> dict[str, Any]:
     """Return shape, parameters and embedding as RunRecord fields, None where the arguments do not tell."""
     heads = whole(arguments, "num_attention_heads")
-    groups = whole(arguments, "num_query_groups") if arguments.get("group_query_attention") == "True" else heads
+    groups = _kv_heads(arguments, heads)
     experts = whole(arguments, "num_experts")
     shape: dict[str, Any] = {
         "layers": whole(arguments, "num_layers"),
@@ -84,7 +84,9 @@ def shape_of(
     tp, pp = found.get("tp"), found.get("pp")
     if parts is None:
         return (
-            shape | {"params": float(of_first_rank)} if of_first_rank and tp == pp == found.get("ep", 1) == 1 else shape
+            shape | {"params": float(of_first_rank)}
+            if of_first_rank and tp == pp == (found.get("ep") or 1) == 1
+            else shape
         )
     layers = shape["layers"]
     if of_first_rank is not None and not (tp and pp and parts.of_first_rank(layers, tp, pp) == of_first_rank):
@@ -93,6 +95,13 @@ def shape_of(
     note = "; ".join(words for words in (found.get("note"), _TIED if is_tied else None) if words)
     embedding = parts.positions + (0 if is_tied else parts.embedding)
     return shape | {"params": float(parts.total(layers)), "embedding_params": float(embedding), "note": note or None}
+
+
+def _kv_heads(arguments: Mapping[str, str], heads: int | None) -> int | None:
+    """Return the heads of keys and values: Megatron-LM's groups, Megatron-DeepSpeed's and GPT-NeoX's own names."""
+    if is_on(arguments, "group_query_attention"):
+        return whole(arguments, "num_query_groups")
+    return whole(arguments, "num_key_value_heads") or whole(arguments, "num_kv_heads") or heads
 
 
 def _parts(arguments: Mapping[str, str], shape: Mapping[str, Any]) -> Parts | None:
