@@ -263,6 +263,18 @@ def test_the_spans_of_versions_tell_how_its_flops_count(write: WriteLines, stamp
     assert words in conventions_of(write(text.replace(" [2024-09-01 10:00:00]", stamp)))
 
 
+@pytest.mark.parametrize(
+    ("granularity", "words"), [("full", "hardware FLOPs"), ("None", "nothing is recomputed"), ("selective", "not tell")]
+)
+def test_whether_the_formula_of_2021_counts_recomputation_depends_on_it(
+    write: WriteLines, granularity: str, words: str
+) -> None:
+    argument = f"  recompute_granularity ........................... {granularity}"
+    path = write(argument, line(43, more=" TFLOPs: 160.00 | tokens-per-second-per-gpu: 3000.5 |"))
+    assert words in conventions_of(path)
+    assert run_fields(read_run(path))["framework"] == "megatron-lm"
+
+
 LLAMA_8B = """\
 using world size: 64, data-parallel size: 64, context-parallel size: 1, tensor-model-parallel size: 1
 ------------------------ arguments ------------------------

@@ -49,7 +49,9 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
     """Return the facts with what the step lines tell, and the steps with the memory that the ranks report."""
     found = dict(facts)
     flops_name = next((step.more[FLOPS_NAME] for step in steps if FLOPS_NAME in step.more), None)
-    if flops_name == FLOPS_OF_2021 or any(step.tokens_seen is not None for step in steps):
+    # forks of Megatron-LM print the same TFLOPs, but neither samples/s nor tokens so far
+    has_samples = flops_name == FLOPS_OF_2021 and any(step.samples_per_s is not None for step in steps)
+    if has_samples or any(step.tokens_seen is not None for step in steps):
         found["framework"] = "megatron-deepspeed"
     elif flops_name == FLOPS_OF_NEOX:
         found["framework"] = "gpt-neox"
@@ -124,8 +126,7 @@ def _convention(flops_name: str, facts: Mapping[str, Any], steps: Sequence[Logge
     if flops_name == FLOPS_OF_NEOX:
         return OF_NEOX
     if flops_name == FLOPS_OF_2021:
-        recompute = facts.get("recompute")
-        return {None: MAY_COUNT, "none": RECOMPUTES_NONE}.get(recompute, COUNTS_RECOMPUTE)
+        return {"none": RECOMPUTES_NONE, "full": COUNTS_RECOMPUTE}.get(facts.get("recompute", ""), MAY_COUNT)
     last = max((step.time for step in steps if step.time is not None), default=None)
     has_microseconds = any(step.time is not None and step.time.microsecond for step in steps)  # since 0.16
     has_energy = any(step.draw_w is not None or ENERGY_IS_ZERO in step.more for step in steps)  # since 0.14
