@@ -117,7 +117,7 @@ def _block(texts: Sequence[str]) -> str:
 
 def _shape(block: str) -> dict[str, Any]:
     def number(key: str) -> float | None:
-        match = re.search(rf"\b{key}[\"']?\s*[:=]\s*(\d{1, 12}(?:\.\d{1, 12})?)", block)
+        match = re.search(rf"\b{key}[\"']?\s*[:=]\s*(\d{{1,12}}(?:\.\d{{1,12}})?)", block)
         return float(match[1]) if match else None
 
     names = {"layers": "n_layers", "hidden": "dim", "heads": "n_heads", "kv_heads": "n_kv_heads", "vocab": "vocab_size"}
