@@ -85,6 +85,10 @@ def test_a_standing_zero_is_no_counter() -> None:
     assert has_counter(counted([0.0, 5.0]))
 
 
+def test_a_device_without_the_others_counter_is_a_reason() -> None:
+    assert read_counter(samples_of(range(9), draw_w=[100.0] * 9)).trouble == "too few readings of the counter"
+
+
 def test_a_range_is_width_times_unit() -> None:
     assert counter_range_j(32, 2.0**-14) == 262_144
     assert wrapped_step_j(262_143.0, 1.0, 262_144.0) == 2

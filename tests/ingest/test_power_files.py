@@ -77,7 +77,17 @@ def test_a_format_is_told_by_its_content(name: PowerFormat) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "\n", "hello\n", '{"traceEvents": []}', "step: 1  loss: 10.2\n", "a,b,c\n1,2,3\n", "time,loss\n0,1\n"],
+    [
+        "",
+        "\n",
+        "hello\n",
+        '{"traceEvents": []}',
+        "step: 1  loss: 10.2\n",
+        "a,b,c\n1,2,3\n",
+        "time,loss\n0,1\n",
+        "we note time, power draw\nand so on, again\n",
+        "time,power\n",
+    ],
 )
 def test_what_is_no_power_file_is_told_as_none(text: str) -> None:
     assert power_format(text) is None
@@ -269,6 +279,21 @@ def test_dmon_is_read_with_dates_without_and_as_csv() -> None:
     log = read_power(DATA / "nvidia_smi_dmon_without_times.txt")
     assert "its lines have no time stamps" in log.notes
     assert len(log.devices["0"].draw_w) == 17
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Time,Power\n2022-07-13 02:07:36.70,65.3\n", "power-table"),
+        ("INFO starting\n\ntimestamp, power.draw [W]\n2024/01/16 14:44:16.977, 83.92 W\n", "nvidia-smi"),
+        ("0, 2024/01/16 14:44:16.977, 83.92 W\n1, 2024/01/16 14:44:16.977, 60.00 W\n", "nvidia-smi"),
+        ("timestamp,gpu,power_usage\n1705416256,0,203\n", "power-table"),
+        ("2026-01-01T12:00:00 # gpu    pwr\n2026-01-01T12:00:01     0     78\n", "nvidia-smi-dmon"),
+    ],
+)
+def test_less_usual_forms_are_told(write: Write, text: str, told: PowerFormat) -> None:
+    assert power_format(text) == told
+    assert np.isfinite(read_power(write(text)).devices["0"].draw_w).all()
 
 
 def test_dcgm_is_read_by_its_short_names(write: Write) -> None:

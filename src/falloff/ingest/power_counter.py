@@ -131,6 +131,8 @@ def _unwrapped(
 
 
 def _standstill(times: Floats, changes: Floats, period_s: float) -> str | None:
+    if len(times) < 2:
+        return "too few readings of the counter"
     if len(changes) < 2:
         return COUNTER_STALE
     longest_s = float(np.max(np.diff(np.append(times[changes], times[-1]))))

@@ -10,8 +10,8 @@ from falloff.ingest.power_columns import is_nvidia_smi_draw
 from falloff.ingest.power_dmon import read_dmon
 from falloff.ingest.power_nvidia_smi import STAMP, guess_columns, read_nvidia_smi_report
 from falloff.ingest.power_samples import PowerLog, Scope, Window
-from falloff.ingest.power_tables import plan_of, read_table, split_fields
-from falloff.ingest.power_values import find_timezone, read_power_lines
+from falloff.ingest.power_tables import Plan, plan_of, read_table, split_fields
+from falloff.ingest.power_values import Clock, find_timezone, number, read_power_lines
 from falloff.ingest.power_zeus import (
     MONITOR_GPUS,
     MONITOR_STAMP,
@@ -38,16 +38,14 @@ def power_format(head: str) -> PowerFormat | None:
     lines = [line for line in islice(head.splitlines(), _HEAD_LINES) if line.strip()]
     if "==NVSMI LOG==" in head[:HEAD_CHARS] and re.search(r"^\s*(?:\w+ )?Power Readings\s*$", head, re.MULTILINE):
         return "nvidia-smi-q"
-    for line in lines:
-        found = _format_of_line(line)
+    for at, line in enumerate(lines, start=1):
+        found = _format_of_line(line) or _format_of_header(line, lines[at:])
         if found:
             return found
-    stamped = any(MONITOR_STAMP.match(line) for line in lines)
-    if stamped and any(MONITOR_GPUS.search(line) for line in lines):
+    if any(MONITOR_STAMP.match(line) for line in lines) and any(MONITOR_GPUS.search(line) for line in lines):
         return "zeus-monitor"
-    if lines and STAMP.match(lines[0].strip()) and guess_columns(lines[: _HEAD_LINES - 1]):
-        return "nvidia-smi"
-    return None
+    rows = [line for line in lines[: _HEAD_LINES - 1] if STAMP.search(line)]  # the last line may be cut
+    return "nvidia-smi" if 2 * len(rows) > len(lines) and guess_columns(rows) else None
 
 
 def _format_of_line(line: str) -> PowerFormat | None:
@@ -58,15 +56,35 @@ def _format_of_line(line: str) -> PowerFormat | None:
         return "dcgmi-dmon"
     if "#" in text and {"gpu", "pwr"} <= set(re.split(r"[#\s,]+", text.casefold())):
         return "nvidia-smi-dmon"
-    if text.startswith(WINDOWS_HEADER):
-        return "zeus-windows"
-    if text == "Time,Power":
-        return "zeus-power"
+    return "zeus-windows" if text.startswith(WINDOWS_HEADER) else None
+
+
+def _format_of_header(line: str, rest: Sequence[str]) -> PowerFormat | None:
+    """Return the format of a table whose header this line is: its names tell, and a row that fits them follows."""
+    text = line.lstrip("\ufeff").strip()
     for delimiter in ",;\t":
         names = [name.strip() for name in split_fields(text, delimiter)]
-        if len(names) > 1 and plan_of(names) is not None:
-            return _format_of_names(names)
+        plan = plan_of(names) if len(names) > 1 else None
+        if plan is not None and any(_is_row(split_fields(row, delimiter), plan) for row in rest):
+            # Zeus counts milliwatts in whole numbers
+            is_zeus = names == ["Time", "Power"] and all(row.rpartition(",")[2].strip().isdigit() for row in rest[:1])
+            return "zeus-power" if is_zeus else _format_of_names(names)
     return None
+
+
+def _is_row(fields: Sequence[str], plan: Plan) -> bool:
+    if len(fields) != plan.num_columns:
+        return False
+    try:
+        if "time" in plan.at:
+            Clock().seconds(fields[plan.at["time"]])
+        for group in plan.groups:
+            for position in (group.draw, group.energy):
+                if position is not None:
+                    number(fields[position])
+    except (ValueError, OverflowError):
+        return False
+    return True
 
 
 def _format_of_names(names: Sequence[str]) -> PowerFormat:

@@ -204,7 +204,7 @@ class Collector:
             placed = self.begin_s is not None and self.period_s is not None
             notes.append(NO_TIMES + ("; a sample every period was assumed" if placed else ""))
         if self._stride > 1:
-            notes.append(f"of more than {MOST_ROWS:,} samples each {self._stride}th was kept")
+            notes.append(f"of more than {MOST_ROWS:,} samples one in {self._stride} was kept")
         if self._num_implausible:
             notes.append(f"{self._num_implausible} readings above what a board can draw were left out")
         return PowerLog(
