@@ -17,6 +17,7 @@ _CLOCKS = ("time/train", "wall_clock/train")
 _DIGIT = 1e-4  # numbers are printed to four decimals
 _ROUNDING = 0.05  # of tokens over samples, for rates of some samples per second
 _MOST_GPUS = 1e7
+_OTHER_BATCHES = "its rate is a mean over other batches"
 _NOT_FULL = "its window of batches is not full yet"
 PADDED, COUNTED = "all, padding included", "all but padding"
 # the first whose tokens are counted and not samples times max_seq_len; mosaicml/composer at 7f55b7a
@@ -29,7 +30,7 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[st
 
     Blocks before the first one with a rate count for nothing: the means are not full yet.
     """
-    timed = _with_clock(steps)
+    timed = _without_mixture(_with_clock(steps))
     implied = {
         "tokens_are": tokens_are(facts, steps),
         "num_gpus": _gpus(steps),
@@ -81,6 +82,13 @@ def _with_clock(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
             )
         )
     return timed
+
+
+def _without_mixture(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
+    """Return the blocks, those whose seconds are a rolling mean marked where others' are by the clock."""
+    if all(step.step_s is not None or step.unusable for step in steps[1:]):
+        return list(steps)
+    return [replace(step, unusable=_OTHER_BATCHES) if step.step_s is not None else step for step in steps]
 
 
 def _batches_per_s(step: LoggedStep) -> float | None:
