@@ -3,14 +3,16 @@ from pathlib import Path
 
 import pytest
 
-from falloff.ingest.frameworks import read_framework_log
+from falloff.ingest.frameworks import framework_of, read_framework_log
 from falloff.ingest.steady import find_steady_windows, measured_windows, run_fields
+from falloff.ingest.torchtitan import step_seconds_of_scalars
 from falloff.ingest.training_log import LoggedStep, TrainingLog
 from falloff.spec.network import model_flops_per_token
 from falloff.spec.source import LeftOut
 from falloff.units import GIB
 
 FOLDER = Path("data/external/torchtitan-h200x2")
+DATA = Path(__file__).parents[1] / "data" / "torchtitan"
 COMPILED, EAGER = FOLDER / "compile_bs2.log", FOLDER / "eager_bs2.log"
 PROFILED = (LeftOut(first=16, last=20, reason="the profiler was active"),)
 PREFIX = "[rank0]:[titan] 2026-04-12 12:{minute:02}:09,436 - root - INFO - "
@@ -324,3 +326,109 @@ def test_float8_in_a_log_is_a_dtype_without_a_peak(write: WriteLines, line: str,
     facts = read_torchtitan_log(write(PREFIX.format(minute=0) + line, step_line(10))).facts
     assert facts.get("param_dtype") == dtype
     assert ("flags" in facts) == (dtype is not None)
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "loss", "step_s"),
+    [
+        ("step: 5, current loss: 10.53, lr: [0.0003]", 5, 10.53, None),
+        ("step: 5,  current loss: 10.53, lr: 0.0003", 5, 10.53, None),
+        ("current loss: 10.53 at iter 5", 5, 10.53, None),
+        ("step:  5  loss:  7.7162  iter:  0.1842  data: 0.0104  lr: 0.0003", 5, 7.7162, 0.1842),
+        ("step:  5  loss:  7.7162  iter:  0.1842  data: 0.0104  ", 5, 7.7162, 0.1842),
+    ],
+)
+def test_lines_of_early_2024_without_a_rate_are_read(
+    write: WriteLines, line: str, step: int, loss: float, step_s: float | None
+) -> None:
+    path = write("[rank0]:2024-02-26 10:00:00,000 - root - INFO - " + line)
+    assert framework_of(path.read_text()) == "torchtitan"
+    (found,) = read_steps(path)
+    assert (found.step, found.loss, found.step_s, found.tokens_per_gpu_s) == (step, loss, step_s, None)
+
+
+def test_time_stamps_tell_the_seconds_of_lines_without_a_rate(write: WriteLines) -> None:
+    line = "2024-02-10 10:00:{s:06.3f} - root - INFO - step: {n}, current loss: 10.5, lr: [0.0003]"
+    path = write(*(line.format(s=0.25 * n, n=n).replace(".", ",", 1) for n in (1, 2, 3, 4)))
+    assert run_fields(read_torchtitan_log(path))["step_s"] == pytest.approx((0.25, 0.25))
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "rates"),
+    [
+        ("2024-03-wps.log", [1, 11, 21, 31, 41, 51, 61], [313, 1894, 2829, 2825, 2825, 2828, 2812]),
+        ("2025-11-h200.log", [1, 2, 3, 4], [5756, 301092, 359546, 347712]),
+        ("2026-02-every-rank.log", [4, 5], [10049, 10007]),
+        ("2026-02-another-logger.log", [1], [8550]),
+        ("2026-07-mxfp8.log", [1, 2, 3, 4, 5], [589, 72915, 75562, 73908, 75442]),
+    ],
+)
+def test_real_lines_of_five_versions_are_read(name: str, steps: list[int], rates: list[int]) -> None:
+    log = read_torchtitan_log(DATA / name)
+    assert [(step.step, step.tokens_per_gpu_s) for step in log.steps] == list(zip(steps, rates, strict=True))
+    assert log.num_cut_lines == 0
+
+
+def test_every_ranks_line_without_a_prefix_is_one_step_of_the_slowest() -> None:
+    log = read_torchtitan_log(DATA / "2026-02-every-rank.log")
+    assert (log.num_rows, len(log.steps)) == (8, 2)
+
+
+def test_an_mfu_that_is_not_given_is_none_and_the_rates_stay() -> None:
+    fields = run_fields(read_torchtitan_log(DATA / "2026-07-mxfp8.log"))
+    assert (fields["reported_mfu"], fields["reported_tokens_per_gpu_s"]) == (None, 75442)
+    assert fields["reported_tflops_per_gpu"] == pytest.approx(40.96)
+
+
+def test_fields_that_have_no_place_are_kept(write: WriteLines) -> None:
+    (step,) = read_steps(write(step_line(10).replace("  tps:", "  aux_loss: 0.01  tps:")))
+    assert step.more == {"aux_loss": "0.01"}
+    assert step.tokens_per_gpu_s == 5900
+
+
+def test_seconds_of_tensorboard_are_divided_by_the_steps_that_a_window_holds() -> None:
+    assert step_seconds_of_scalars([1, 10, 20], [0.76, 0.3298, 0.3668], 10) == pytest.approx((7.6, 3.298 / 9, 0.3668))
+
+
+def test_a_mesh_with_one_dp_axis_or_a_split_one_gives_the_gpus(write: WriteLines) -> None:
+    prefix = "[rank0]:2024-03-27 14:30:01,182 - root - INFO - "
+    older = read_torchtitan_log(
+        write(prefix + "Building 2-D device mesh with ['dp', 'tp'], [2, 2]", step_line(1))
+    ).facts
+    assert (older["dp_shard"], older["tp"], older["num_gpus"]) == (2, 2, 4)
+    split = prefix + "Building 4-D device mesh with ['pp', 'dp_shard_mod_ep', 'dp_shard_in_ep', 'tp'], [2, 2, 4, 2]"
+    newer = read_torchtitan_log(write(split, step_line(1))).facts
+    assert (newer["dp_shard"], newer["ep"], newer["num_gpus"]) == (8, 4, 32)
+
+
+def test_a_batch_in_tokens_and_a_network_of_experts_are_read(write: WriteLines) -> None:
+    facts = read_torchtitan_log(
+        write(
+            PREFIX.format(minute=0) + "Total parameter count: dense 1,000, sparse 9,000, vision 0, active 3,500",
+            PREFIX.format(minute=0) + "Model deepseek_v3 16B size: 15,706,484,224 total parameters",
+            PREFIX.format(minute=0) + "Applied FullAC activation checkpointing to the model",
+            PREFIX.format(minute=0) + "Trainer is initialized with 16384 tokens per DP rank, 131072 tokens per train "
+            "step, gradient accumulation steps 1, maximum context length 4096, total steps 10 (warmup 2)",
+            step_line(1),
+        )
+    ).facts
+    expected = {
+        "network": "deepseek_v3-16b",
+        "arch": "moe",
+        "active_params": 3500.0,
+        "params": 15706484224.0,
+        "tokens_per_step": 131072,
+        "global_batch": 32,
+        "seq": 4096,
+        "recompute": "full",
+    }
+    assert {name: facts.get(name) for name in expected} == expected
+
+
+def test_garbage_collection_of_some_hundredths_of_a_second_is_steady_state(write: WriteLines) -> None:
+    line = (
+        "[rank0]:[titan] 2026-05-18 16:05:25,746 - root - INFO - [GC] Performing periodic GC collection took {} seconds"
+    )
+    path = write(step_line(10), line.format("0.06"), step_line(20), line.format("2.50"), step_line(30), step_line(40))
+    events = [step.event for step in read_steps(path)]
+    assert events == [None, None, "garbage was collected for a second or more", None]
