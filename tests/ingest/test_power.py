@@ -191,6 +191,18 @@ def test_a_hole_in_the_samples_is_not_bridged() -> None:
     assert "hole of 2." in measure_power({"0": holed}, ["0"], [(2, 6)], "a meter").source
 
 
+def test_readings_that_were_not_answered_for_long_are_a_hole_too() -> None:
+    power = measure_power({"0": series(lambda t: np.nan if 3 < t < 5 else 100.0)}, ["0"], [(2, 6)], "a meter")
+    assert power.energy_j is None
+    single = measure_power({"0": series(lambda t: np.nan if 3 < t < 3.15 else 100.0)}, ["0"], [(2, 6)], "a meter")
+    assert single.energy_j == pytest.approx(400)
+
+
+def test_many_short_windows_are_integrated_together() -> None:
+    windows = [(n, n + 0.3) for n in range(1, 8)]
+    assert measure_power({"0": series(constant(200))}, ["0"], windows, "m").energy_j == pytest.approx(200 * 2.1)
+
+
 def test_a_meter_that_answers_zero_does_not_answer() -> None:
     assert measure_power({"0": series(constant(0.0))}, ["0"], [(2, 4)], "a meter").energy_j is None
     # and a counter that stands at 0 is none

@@ -15,10 +15,12 @@ import numpy as np
 from falloff.ingest.power_averaging import PART_TIME_SHARE, averaging_s, averaging_words, is_seen_part_time
 from falloff.ingest.power_checks import (
     FEWEST_SAMPLES,
+    LONGEST_GAP_PERIODS,
     SHORTEST_S,
     difference_flags,
     implausible_draw,
     joined,
+    sampling_period_s,
     seconds_of,
     why_not,
     window_flags,
@@ -98,7 +100,7 @@ def measure_power(
     readings = _Readings([samples[device] for device in dict.fromkeys(devices)], joined(shifted))
     counters = [read_counter(series, window, range_j=range_j) for series, window in readings.pairs()]
     counter_j, trouble = _by_counter(readings, counters)
-    integral_j = _total([_integral_j(series, window) for series, window in readings.pairs()])
+    integral_j = _integral_j(readings, readings.windows)
     energy_j, how = counter_j, f"energy counter{_sampling(counters)}"
     if energy_j is None:
         energy_j, how = _by_readings(readings, integral_j)
@@ -130,20 +132,28 @@ def _total(parts: Sequence[float | None]) -> float | None:
     return sum(known) if parts and len(known) == len(parts) else None
 
 
-def _integral_j(series: Samples, window: Window) -> float | None:
-    """Return the trapezoid integral of the readings, with the window's edges put between them."""
+def _integral_j(readings: "_Readings", windows: Sequence[Window]) -> float | None:
+    """Return the trapezoid integral of all devices' readings over the windows; None where one's do not suffice."""
+    return _total([_integral_of(series, windows) for series in readings.chosen])
+
+
+def _integral_of(series: Samples, windows: Sequence[Window]) -> float | None:
+    """Return one device's integral, the edges of windows put between its readings; None for few, holes, or only 0 W."""
     known = np.isfinite(series.draw_w)
     time_s, draw_w = series.time_s[known], series.draw_w[known]
-    start, end = window
-    if ((time_s >= start) & (time_s <= end)).sum() < FEWEST_SAMPLES:
-        return None
-    inside = (time_s > start) & (time_s < end)
-    edges_w = np.interp([start, end], time_s, draw_w)
-    times = np.concatenate([[start], time_s[inside], [end]])
-    draws = np.concatenate([edges_w[:1], draw_w[inside], edges_w[1:]])
-    energy_j = float(np.trapezoid(draws, times))
+    period_s = sampling_period_s(series.time_s)
+    energy_j, num_inside = 0.0, 0
+    for start, end in windows:
+        inside = (time_s > start) & (time_s < end)
+        times = np.concatenate([[start], time_s[inside], [end]])
+        # readings that were not answered leave holes where samples have none
+        if len(time_s) == 0 or np.diff(times).max() > LONGEST_GAP_PERIODS * period_s:
+            return None
+        edges_w = np.interp([start, end], time_s, draw_w)
+        energy_j += float(np.trapezoid(np.concatenate([edges_w[:1], draw_w[inside], edges_w[1:]]), times))
+        num_inside += int(((time_s >= start) & (time_s <= end)).sum())
     # a meter that answers 0 W for a whole window does not answer
-    return energy_j if energy_j > 0 else None
+    return energy_j if energy_j > 0 and num_inside >= FEWEST_SAMPLES else None
 
 
 def _by_counter(readings: "_Readings", counters: Sequence[Counter]) -> tuple[float | None, str]:
@@ -210,7 +220,7 @@ def _by_readings(readings: _Readings, integral_j: float | None) -> tuple[float |
     """Return the energy by readings of power, and how; None and the reason where they give none.
 
     What averages over a past second shows the load only after that second: it is left out at the begin of each
-    stretch, and the mean of the rest stands for the whole.
+    stretch, shorter stretches with it, and the mean of the rest stands for the whole.
     """
     if integral_j is None:
         return None, "neither power readings nor a usable counter"
@@ -220,10 +230,9 @@ def _by_readings(readings: _Readings, integral_j: float | None) -> tuple[float |
     if not trailing_s:
         return integral_j, how
     rest = [(start + trailing_s, end) for start, end in readings.windows if end - start > trailing_s]
-    if len(rest) < len(readings.windows) or seconds_of(rest) < SHORTEST_S:
+    if seconds_of(rest) < SHORTEST_S:
         return None, f"the measured windows are too short for readings that average over {trailing_s:g} s"
-    parts = [_total([_integral_j(series, window) for window in rest]) for series in readings.chosen]
-    total_j = _total(parts)
+    total_j = _integral_j(readings, rest)
     if total_j is None:
         return None, f"too few samples after the first {trailing_s:g} s, over which readings average"
     scale = readings.seconds / seconds_of(rest)

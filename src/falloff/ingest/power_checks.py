@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from falloff.ingest.power_counter import FEWEST_PERIODS, LOWEST_W, Counter
-from falloff.ingest.power_samples import Samples, Window
+from falloff.ingest.power_samples import Floats, Samples, Window
 
 # Sensors see a part of the time only (arXiv 2312.02741: 25 % on A100 and H100), so a handful of samples says little.
 FEWEST_SAMPLES = 5
@@ -47,9 +47,7 @@ def why_not(samples: Mapping[str, Samples], devices: Sequence[str], windows: Seq
 def _why_unusable(series: Samples, windows: Sequence[Window]) -> str | None:
     if np.isnan(series.time_s).any():
         return "its samples have no times"
-    # stamps of whole seconds repeat where samples are taken more often
-    gaps = np.diff(np.unique(series.time_s))
-    period_s = float(np.median(gaps)) if len(gaps) else math.inf
+    period_s = sampling_period_s(series.time_s)
     num_inside = 0
     for start, end in windows:
         if len(series.time_s) == 0 or series.time_s[0] > start or series.time_s[-1] < end:
@@ -62,6 +60,12 @@ def _why_unusable(series: Samples, windows: Sequence[Window]) -> str | None:
     if num_inside < FEWEST_SAMPLES:
         return f"too few samples: {num_inside} in the measured window, at least {FEWEST_SAMPLES} are needed"
     return None
+
+
+def sampling_period_s(time_s: Floats) -> float:
+    """Return the median time between samples; stamps of whole seconds repeat where samples are taken more often."""
+    gaps = np.diff(np.unique(time_s))
+    return float(np.median(gaps)) if len(gaps) else math.inf
 
 
 def joined(windows: Sequence[Window]) -> list[Window]:
@@ -86,10 +90,10 @@ def window_flags(windows: Sequence[Window], counters: Sequence[Counter]) -> list
     if total_s < SHORT_S:
         flags.append(f"power quality low: the window is {total_s:.2g} s long, under {SHORT_S:g} s")
     periods = [counter.period_s for counter in counters if math.isfinite(counter.period_s)]
-    if periods and total_s < FEWEST_PERIODS * max(periods):
-        flags.append(
-            f"the window has {total_s / max(periods):.0f} readings of the energy counter, fewer than {FEWEST_PERIODS}"
-        )
+    # each stretch has two ends of its own
+    num_periods = total_s / len(windows) / max(periods) if periods else math.inf
+    if num_periods < FEWEST_PERIODS:
+        flags.append(f"the window has {num_periods:.0f} readings of the energy counter, fewer than {FEWEST_PERIODS}")
     return flags
 
 
