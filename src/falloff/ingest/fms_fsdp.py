@@ -22,7 +22,7 @@ _VALUE = re.compile(
     r"|example|\(H:M:S\))): ?(?P<value>\S.*)$"
 )
 _OURS = re.compile(r"(?:current|overall) token per (?:gpu per sec|day): ?\d|(?:current|overall) step time: ?\d")
-_IS_FMS = re.compile(r"^(?:\[[^\]]*\]: ?)?(?:current|overall) token per gpu per sec: ?\d", re.MULTILINE)
+_IS_FMS = re.compile(r"^(?:\[[^\]\n]{0,40}\]: ?)?(?:current|overall) token per gpu per sec: ?\d", re.MULTILINE)
 _SPEED = re.compile(r"speed for these \d+ steps$")  # the current step time, until 2024-04
 _TOTAL = re.compile(r"^Training for (\d{1,12}) steps")
 _CONFIG = re.compile(r"running with these configs \w+\((.*)\)")

@@ -28,7 +28,7 @@ _IS_STEP = re.compile(
     r"|Training epoch \d+, iteration \d+/\d+ \|"
 )
 _IS_NEMO = re.compile(
-    r"Epoch \d+: .{0,200}\[.{0,1000}(?:train_step_timing in s=|reduced_train_loss=|global_step=)"
+    r"Epoch \d+: [^\[\n]{0,200}\[[^\[\]\n]{0,1000}(?:train_step_timing in s=|reduced_train_loss=|global_step=)"
     r"|Training epoch \d+, iteration \d+/\d+ \| .{0,300}global_step: "
 )
 _BARS = re.compile(r"(?<=\S)(?=Epoch \d+: *:? *(?:\d+%\|)? *)")
