@@ -432,3 +432,11 @@ def test_garbage_collection_of_some_hundredths_of_a_second_is_steady_state(write
     path = write(step_line(10), line.format("0.06"), step_line(20), line.format("2.50"), step_line(30), step_line(40))
     events = [step.event for step in read_steps(path)]
     assert events == [None, None, "garbage was collected for a second or more", None]
+
+
+def test_a_peak_that_is_an_a100s_for_want_of_the_gpus_own_is_flagged(write: WriteLines) -> None:
+    line = PREFIX.format(minute=0).replace("INFO", "WARNING") + "Peak flops undefined for: NVIDIA X, fallback to A100"
+    peak = PREFIX.format(minute=0) + "Peak FLOPS used for computing MFU: 3.120e+14"
+    fields = run_fields(read_torchtitan_log(write(line, peak, step_line(1))))
+    assert fields["reported_peak_flops"] == 312e12
+    assert fields["flags"] == ("TorchTitan knows no peak of this GPU, and its MFU is over an A100's",)

@@ -26,6 +26,8 @@ _RECOMPUTE_NAMES = {"FullAC": "full", "SelectiveAC": "selective", "MemoryBudgetA
 # peak in config/hardware has this name.
 FLOAT8_LINEAR = "float8 in linear layers"
 FLOAT8_FLAG = "Float8 in linear layers alone: no one peak belongs to it"
+_FALLBACK = re.compile(r"Peak flops undefined for: .{1,120}, fallback to A100")
+FALLBACK_FLAG = "TorchTitan knows no peak of this GPU, and its MFU is over an A100's"
 # said when it is on; where the GPU cannot, the log says that swapping failed
 _FLOAT8 = re.compile(r"Float8 .{0,120}active|Swapped to Float8")
 # mixed_precision_param of TorchTitan's configuration; the log says only that mixed precision is on
@@ -50,8 +52,10 @@ def read_facts(texts: Sequence[str]) -> dict[str, Any]:
         found["reported_peak_flops"] = float(peak[1])
         convention = f"6 (N - N_embedding) + 12 L h s FLOPs a token over {float(peak[1]) / TERA:g} TFLOP/s"
         found["reported_convention"] = f"TorchTitan: {convention}"
+    if _first(_FALLBACK, texts):
+        found["flags"] = (FALLBACK_FLAG,)
     if _first(_FLOAT8, texts):
-        found |= {"param_dtype": FLOAT8_LINEAR, "flags": (FLOAT8_FLAG,)}
+        found |= {"param_dtype": FLOAT8_LINEAR, "flags": (*found.get("flags", ()), FLOAT8_FLAG)}
     elif any("Mixed precision training is handled by" in text for text in texts):
         found["defaults"] = {"param_dtype": (DEFAULT_PARAM_DTYPE, _DEFAULT_NOTE)}
     found |= _arch(found, texts)
