@@ -99,6 +99,8 @@ def _read_or_leave_out(path: Path, framework: str) -> Reading | _LeftOut:
         reason = str(error)
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
+    except Exception as error:  # one file on which a reader breaks must not keep the others from being read
+        reason = f"falloff's reader broke on it, which is a fault of falloff to report ({error!r:.200})"
     else:
         if reading.is_something:
             return reading

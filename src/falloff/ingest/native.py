@@ -276,19 +276,25 @@ def _check_steps(log: _Log, cell: TrainCell, steps: Sequence[Event], rank_step_s
     found = [step["step"] for step in steps]
     if found != list(asked):
         raise ValueError(
-            f"{log.path}: the outcome is ok and {len(found)} measured steps are in it, {', '.join(map(str, found))}; "
+            f"{log.path}: the outcome is ok and {len(found)} measured steps are in it, {_some(found)}; "
             f"the cell asks for {asked[0]} to {asked[-1]}, each once and in order"
         )
     for step, seconds in zip(steps, rank_step_s, strict=True):
         if len(seconds) != cell.num_processes or not all(math.isfinite(s) and s > 0 for s in seconds):
             raise ValueError(
-                f"{log.path}: step {step['step']} has the seconds {list(seconds)}; one above zero is needed for each "
+                f"{log.path}: step {step['step']} has the seconds {_some(seconds)}; one above zero is needed for each "
                 f"of {cell.num_processes} ranks"
             )
         if step["tokens"] != cell.tokens_per_step:
             raise ValueError(
                 f"{log.path}: step {step['step']} has {step['tokens']} tokens; the cell has {cell.tokens_per_step}"
             )
+
+
+def _some(values: Sequence[Any]) -> str:
+    """Return values for a sentence, of many the first."""
+    more = f" and {len(values) - 12:,} more" if len(values) > 12 else ""
+    return ", ".join(map(str, values[:12])) + more
 
 
 def _power(log: _Log, window: Window) -> Power:

@@ -37,6 +37,10 @@ _UNITS_SINCE_2019 = {"time": MICRO, "cputime": MICRO, "algbw": GIGA, "busbw": GI
 _BLANK_HALF = re.compile(r"\s{32,}")
 
 
+# without these a row says nothing, so a line of names that lacks one is garbled
+_NEEDED = frozenset({"size", "count", "type"})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Columns:
     """The names of a table: of what comes first, of its halves, by whether they are in place, and of what is last."""
@@ -64,7 +68,7 @@ def columns_of(line: str, title: str | None) -> Columns | None:
     is_old = words[0] == "bytes"
     names = [_SPELLINGS.get(name, name) for name in words if name != "timestamp" and name not in _LAST]
     starts = [at for at, name in enumerate(names) if name in _TIMES]
-    if not starts:
+    if not starts or not _NEEDED <= set(names[: starts[0]]):
         return None
     ends = [*starts[1:], len(names)]
     halves = [tuple(names[begin:end]) for begin, end in zip(starts, ends, strict=True)]

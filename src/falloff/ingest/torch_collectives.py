@@ -14,7 +14,7 @@ from falloff.ingest.bus_factor import bus_factor, ranks_of_factor
 from falloff.units import GIGA, MICRO
 
 _NAMES = ("all_reduce", "all_gather", "reduce_scatter")
-_LINE = re.compile(rf"COLL ({'|'.join(_NAMES)}) (\d+) (\d+\.\d+) (\d+\.\d+)\s*")
+_LINE = re.compile(rf"COLL ({'|'.join(_NAMES)}) (\d{{1,15}}) (\d{{1,12}}\.\d{{1,6}}) (\d{{1,9}}\.\d{{1,6}})\s*")
 # The bus bandwidth is printed to 0.1 GB/s, the time to 0.1 us of 36 us at least.
 _ROUNDING_BYTES_S = 0.05 * GIGA
 _TOLERANCE = 0.01
@@ -56,7 +56,8 @@ def read_torch_collectives(path: Path, num_ranks: int | None = None) -> Collecti
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
     lines = [line for line in text.splitlines() if line.startswith("COLL")]
     matches = [_LINE.fullmatch(line) for line in lines]
-    times = [_time(match) for match in matches if match is not None]
+    found = [_time(match) for match in matches if match is not None]
+    times = [time for time in found if time.message_bytes > 0 and time.time_s > 0]
     if not times:
         raise ValueError(f"{path}: holds no line 'COLL <name> <bytes> <microseconds> <bus GB/s>'")
     keys = [(time.collective, time.message_bytes) for time in times]
