@@ -5,6 +5,7 @@ import pytest
 from falloff.ingest.frameworks import framework_of, read_framework_log
 from falloff.ingest.steady import run_fields
 from falloff.ingest.training_log import TrainingLog
+from falloff.units import GIB
 
 DATA = Path(__file__).parents[1] / "data" / "nemo"
 BAR = (
@@ -111,3 +112,13 @@ def test_the_configuration_states_layout_and_batch(tmp_path: Path) -> None:
     found = {name: log.facts[name] for name in ("microbatch", "global_batch", "seq", "tp", "pp", "num_gpus")}
     assert found == {"microbatch": 1, "global_batch": 32, "seq": 4096, "tp": 4, "pp": 2, "num_gpus": 16}
     assert run_fields(log)["tokens_per_step"] == 32 * 4096
+
+
+def test_automodels_lines_have_a_rate_of_all_gpus_and_of_one() -> None:
+    log = read(DATA / "automodel-2026-08.log")
+    assert [(step.step, step.tokens_per_s, step.tokens_per_gpu_s) for step in log.steps][:2] == [
+        (9, 11278.56, 1409.82),
+        (10, 13746.23, 1718.28),
+    ]
+    assert (log.steps[0].memory_bytes, log.steps[0].more["num_label_tokens"]) == (24.9 * GIB, "21541")
+    assert (run_fields(log)["num_gpus"], log.num_cut_lines) == (8, 0)

@@ -1,4 +1,4 @@
-"""NeMo's log: the progress bar of PyTorch Lightning with named values, and NeMo 2's line a step, read by field name.
+"""NeMo's log: the progress bar of PyTorch Lightning with named values, and a line a step of NeMo 2 or Automodel.
 
 A bar is printed again and again, apart by carriage returns; the last one of a step counts. Its it/s is of
 micro-batches and of the whole epoch, so no rate is made of it. Steps count from 0. Values behind the bar are of the
@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from falloff.ingest import nemo_automodel
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import TERA
@@ -67,7 +68,7 @@ _MEMBERS = re.compile(r"GLOBAL_RANK: \d+, MEMBER: \d+/(\d{1,9})")
 
 def is_nemo_log(text: str) -> bool:
     """Return whether the text is NeMo's: a bar or a line of an epoch with its names for loss, time and step."""
-    return bool(_IS_NEMO.search(text))
+    return bool(_IS_NEMO.search(text) or nemo_automodel.LINE.search(text))
 
 
 def _join(lines: Iterable[Line]) -> Iterator[Line]:
@@ -111,6 +112,8 @@ def _pairs(inside: str) -> dict[str, str]:
 
 
 def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
+    if nemo_automodel.LINE.search(line.text):
+        return nemo_automodel.parse(line)
     bar, row = _BAR.search(line.text), _LINE.search(line.text)
     match = row or bar
     if match is None or (row and not line.is_ended):
@@ -189,7 +192,7 @@ def _settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[s
 
 NEMO = System(
     name="nemo",
-    is_step=lambda text: bool(_IS_STEP.search(text)),
+    is_step=lambda text: bool(_IS_STEP.search(text) or nemo_automodel.LINE.search(text)),
     parse=_parse,
     read_facts=_facts,
     join=_join,
