@@ -74,14 +74,14 @@ def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         return None
     named = {("tps" if match[1] == "wps" else match[1]): match[2] for match in _NAMED.finditer(line.text)}
     names = named.keys() & _KNOWN - {"step"}
-    values = {name: pattern.search(line.text) for name, pattern in _FIELDS.items()}
+    values = {name: _FIELDS[name].search(line.text) for name in names}
     # before March 2024 a line had no rate
     is_whole = "tps" in names or ("loss" in names and not names & {"memory", "grad_norm"})
     if not is_whole or any(values[name] is None for name in names):
         return None
     if not line.is_ended and "mfu" not in names:
         return None  # the last number may go on
-    found = {name: match[1] for name, match in values.items() if match is not None and name in names}
+    found = {name: match[1] for name, match in values.items() if match is not None}
     loss = number_of(found["loss"]) if "loss" in found else None
     step = LoggedStep(
         step=int(number[1]),
@@ -106,7 +106,7 @@ def _value(found: Mapping[str, str], name: str, unit: float = 1.0) -> float | No
 
 def _time(text: str) -> datetime | None:
     stamp = _STAMP.search(text)
-    return datetime.strptime(stamp[1], "%Y-%m-%d %H:%M:%S,%f") if stamp else None
+    return datetime.fromisoformat(stamp[1]) if stamp else None
 
 
 def _facts(texts: Sequence[str]) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +68,12 @@ class LoggedStep:
     more: Mapping[str, str] = field(default_factory=dict)  # fields that have no place above, as printed
 
 
-_QUANTITIES = tuple(
-    field.name
-    for field in fields(LoggedStep)
-    if field.type in (float | None, int | None) and field.name not in ("loss", "grad_norm", "rank")
+_quantities = attrgetter(
+    *(
+        field.name
+        for field in fields(LoggedStep)
+        if field.type in (float | None, int | None) and field.name not in ("loss", "grad_norm", "rank")
+    )
 )
 
 
@@ -210,7 +213,7 @@ def _parse(line: Line, system: System) -> tuple[LoggedStep, frozenset[str]] | No
 
 def _is_possible(step: LoggedStep) -> bool:
     """Return whether quantities are none or more; a loss or a gradient may be anything."""
-    quantities = (getattr(step, name) for name in _QUANTITIES)
+    quantities = _quantities(step)
     return 0 <= step.step <= LARGEST_STEP and all(value is None or 0 <= value < math.inf for value in quantities)
 
 
