@@ -18,14 +18,14 @@ FASTER_THAN_HTA, SHARE_OF_HTA_MEMORY, MOST_BYTES = 15, 0.25, 1e9
 def show_case(result: Mapping[str, Any]) -> str:
     """Return a case's table: a row for each analyser, its distance from the truth at the end."""
     case, size = result["case"], result["num_bytes"]
-    lines = [f"\n{case['words']}: {case['ranks']} x {case['events']:,} events, {size / MB:,.0f} MB"]
+    lines = [f"\n{case['words']}: {case['ranks']} x {case['events']:,} events, {size / MB:,.0f} MB", ""]
     lines += [HEAD, "|" + "---|" * (HEAD.count("|") - 1)]
     lines += [_row(result, tool) for tool in result["found"]]
     falloff = result["found"]["falloff"]["found"]
     if falloff:
         number, wrong = mismatches(falloff, result["truth"])
         lines.append(
-            f"falloff: {number - len(wrong)} of {number} integers exact" + "".join(f"; {w}" for w in wrong[:5])
+            f"\nfalloff: {number - len(wrong)} of {number} integers exact" + "".join(f"; {w}" for w in wrong[:5])
         )
     return "\n".join(lines)
 
@@ -126,7 +126,7 @@ def show_growth(results: Sequence[Mapping[str, Any]]) -> str:
 
 def verdicts(results: Sequence[Mapping[str, Any]]) -> tuple[list[str], bool]:
     """Return a line on each promise, and whether falloff was exact everywhere (speed and memory fail nothing)."""
-    lines = ["\nPromises"]
+    lines = ["\nPromises", ""]
     for result in results:
         # what the promise is made for; in a small file the time to start is what one sees
         if result["case"]["ranks"] == 1 and result["case"]["events"] >= PROMISED_EVENTS and "hta" in result["turns"][0]:
