@@ -109,7 +109,7 @@ def _distance(error_ns: float | None, true_ns: float) -> str:
 def show_growth(results: Sequence[Mapping[str, Any]]) -> str:
     """Return falloff's time and memory by the size of the file."""
     lines = [
-        "\nfalloff by size of the file",
+        "\nfalloff by size of the file\n",
         "| file MB | events | time s | memory MB | all exact |",
         "|---|---|---|---|---|",
     ]
