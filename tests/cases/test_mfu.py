@@ -24,7 +24,7 @@ from falloff.analysis.efficiency import configured_tokens_per_step, mfu, peak_fl
 from falloff.analysis.explanation import explain_reported
 from falloff.ingest.frameworks import read_framework_log
 from falloff.ingest.nanochat import NANOCHAT
-from falloff.ingest.training_log import read_training_log
+from falloff.ingest.training_runs import read_training_log
 from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
 from falloff.spec.network import attention_flops, model_flops_per_token, read_network
 from falloff.units import GIB, MILLI, TERA

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falloff.ingest.logtext import Line, number_of
-from falloff.ingest.training_log import LARGEST_STEP, LoggedStep, Settled, System, TrainingLog, read_training_log
+from falloff.ingest.training_log import LoggedStep, Settled, System, TrainingLog
+from falloff.ingest.training_runs import LARGEST_STEP, read_training_log
 
 _PAIR = re.compile(r"(\w+)=(\S+)")
 

@@ -16,7 +16,8 @@ from falloff.ingest.nanotron import NANOTRON, is_nanotron_log
 from falloff.ingest.nemo import NEMO, is_nemo_log
 from falloff.ingest.olmo_core import OLMO_CORE, is_olmo_core_log
 from falloff.ingest.torchtitan import TORCHTITAN, is_torchtitan_log
-from falloff.ingest.training_log import System, TrainingLog, read_training_log
+from falloff.ingest.training_log import System, TrainingLog
+from falloff.ingest.training_runs import read_training_log
 
 
 @dataclass(frozen=True, kw_only=True)
