@@ -47,6 +47,17 @@ def test_escapes_and_controls_are_taken_off(escape: str) -> None:
         ("[pod/train-0/main] ", None),
         ("2025-11-20T14:55:23.123456789Z ", None),
         ("[2025-11-20T14:55:23+08:00] pretraining/0 [default3]:", 3),
+        ("[rank3]: ", 3),
+        ("trainer-1  | ", None),
+        ("May 01 12:00:07 ", None),
+        ("May 01 12:00:07 gpu-node-3 python3[12345]: ", None),
+        ("2024-05-01T12:00:07+0000 gpu-node-3 torchrun[12345]: ", None),
+        ("train (8xH100)\tRun training\t2024-05-01T12:00:07.1234567Z ", None),
+        ("(RayTrainWorker pid=12345, ip=10.0.0.5) ", None),
+        ("(worker1, rank=1, pid=1234, ip=10.0.0.4) ", 1),
+        ("gpu-node-3: ", None),
+        ("10.0.0.5: ", None),
+        ("10.0.0.5: [rank9]:", 9),
     ],
 )
 def test_what_launchers_put_before_a_line_is_taken_off(prefix: str, rank: int | None) -> None:
@@ -55,7 +66,8 @@ def test_what_launchers_put_before_a_line_is_taken_off(prefix: str, rank: int | 
 
 @pytest.mark.parametrize(
     "text",
-    ["[titan] 2025-03-12 x", "[0] 2025-06-25 x", "step: 1", "[batch=1/100]:", "12:55:32 x", "00004/21400 (0.02%)"],
+    ["[titan] 2025-03-12 x", "[0] 2025-06-25 x", "step: 1", "[batch=1/100]:", "12:55:32 x", "00004/21400 (0.02%)"]
+    + ["Step 1 | loss:2.1", "40 | loss 6.6", "beta2: 0.95", "[Rank 0] step=40", "(min, max) time across ranks (ms):"],
 )
 def test_what_belongs_to_a_line_stays(text: str) -> None:
     assert split_prefix(text) == (None, text)
@@ -65,6 +77,13 @@ def test_carriage_returns_end_lines_and_empty_ones_are_passed_over(tmp_path: Pat
     found = lines_of(tmp_path, b" 10%|# | 1/10\r 20%|## | 2/10\r\n\n   \nlast")
     assert [line.text for line in found] == [" 10%|# | 1/10", " 20%|## | 2/10", "last"]
     assert [line.is_ended for line in found] == [True, True, False]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
+def test_what_powershell_writes_is_read(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_bytes("step: 1\r\nstep: 2\r\n".encode(encoding))
+    assert list(read_lines(path)) == [Line(None, "step: 1", True), Line(None, "step: 2", True)]
 
 
 def test_a_compressed_log_is_told_by_content(tmp_path: Path) -> None:

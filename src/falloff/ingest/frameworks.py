@@ -9,6 +9,7 @@ from falloff.ingest.deepspeed import DEEPSPEED, is_deepspeed_log
 from falloff.ingest.fms_fsdp import FMS_FSDP, is_fms_fsdp_log
 from falloff.ingest.instructlab import INSTRUCTLAB, is_instructlab_log
 from falloff.ingest.llamafactory import LLAMAFACTORY, is_llamafactory_log
+from falloff.ingest.logtext import without_prefixes
 from falloff.ingest.megatron import MEGATRON, is_megatron_log
 from falloff.ingest.megatron_progress import MEGATRON_PROGRESS, is_progress_log
 from falloff.ingest.nanochat import NANOCHAT, is_nanochat_log
@@ -49,7 +50,11 @@ FRAMEWORKS: Mapping[str, Framework] = {framework.system.name: framework for fram
 
 def framework_of(head: str) -> str | None:
     """Return the name of the framework whose log begins with this text, None for none; the first that knows it."""
-    return next((name for name, framework in FRAMEWORKS.items() if framework.is_log(head)), None)
+    found = next((name for name, framework in FRAMEWORKS.items() if framework.is_log(head)), None)
+    if found is not None:
+        return found
+    bare = without_prefixes(head)
+    return next((name for name, framework in FRAMEWORKS.items() if framework.is_log(bare)), None)
 
 
 def read_framework_log(path: Path, name: str) -> list[TrainingLog]:

@@ -23,19 +23,33 @@ _ESCAPES = re.compile(
     r"\x1b(?:\[[0-?]*[ -/]*[@-~]|[\]PX^_][^\x07\x1b\r\n]*(?:\x07|\x1b\\)|[ -/]*[0-~])|[\x00-\x08\x0e-\x1f\x7f\ufeff]"
 )
 _ENDS = re.compile(r"[\r\n]+")
-# What launchers put before a line: torchrun --tee, PyTorch Lightning, torchx (a role with its rank, and the local one),
-# mpirun --tag-output and --timestamp-output, srun --label (ranks aligned to the right), kubectl logs --prefix and
-# --timestamps, nemo-run. The rank is the number, where it is one.
-_PREFIXES = (
-    re.compile(r"\[[A-Za-z_]*(?P<rank>\d{1,9})\]:"),
-    re.compile(r"\[[A-Za-z_]+(?P<rank>\d{1,9})\|\d+\]:"),
-    re.compile(r"\[\d+,(?P<rank>\d{1,9})\](?:<std(?:out|err)>)?: ?"),
-    re.compile(r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}<std(?:out|err)>: ?"),
-    re.compile(r" {0,4}(?P<rank>\d{1,9}): (?=\S| )"),
-    re.compile(r"\[pod/[^\]]+\] "),
-    re.compile(r"\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d)\]? "),
-    re.compile(r"[\w.-]{1,80}/\d{1,6} (?=\[[A-Za-z_]+\d{1,9}\]:|Training epoch )"),
+# What launchers and log collectors put before a line: torchrun --tee, PyTorch Lightning, torchx (a role with its rank,
+# and the local one), mpirun --tag-output and --timestamp-output, srun --label (ranks aligned to the right), kubectl
+# logs --prefix and --timestamps, Docker Compose, journald and syslog, gh run view --log, Ray and SkyPilot, pdsh,
+# nemo-run. The one group that an alternative may have is the rank.
+_PREFIX = re.compile(
+    "|".join(
+        (
+            r"\[[A-Za-z_]*(\d{1,9})\]: ?",
+            r"\[[A-Za-z_]+(\d{1,9})\|\d+\]: ?",
+            r"\[\d+,(\d{1,9})\](?:<std(?:out|err)>)?: ?",
+            r"[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}<std(?:out|err)>: ?",
+            r" {0,4}(\d{1,9}): (?=[\S \t])",
+            r"\[pod/[^\]]+\] ",
+            r"\[?\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d)\]?(?: |$)",
+            r"[\w.-]{1,80}/\d{1,6} (?=\[[A-Za-z_]+\d{1,9}\]:|Training epoch )",
+            r"[a-z][\w.-]{0,80}[-_]\d{1,4} +\|(?: |$)",
+            r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ",
+            r"[\w.-]{1,80} [\w./@-]{1,80}\[\d{1,9}\]: ",
+            r"[^\t]{1,100}\t[^\t]{1,100}\t(?=\d{4}-\d\d-\d\dT)",
+            r"\((?:[\w.-]{1,60}(?: |, ))?(?:rank=(\d{1,9}), )?pid=\d{1,9}(?:, ip=[\w.:]{1,60})?\) ?",
+            r"(?:\d{1,3}(?:\.\d{1,3}){3}|(?:worker|node|host|gpu|cn|nid|ip)[A-Za-z\d.-]{0,60}\d): (?=[\S \t])",
+        )
+    )
 )
+MOST_PREFIXES = 8  # they stand one after another: srun's before torchrun's
+# Of text in UTF-16 every second byte is zero; of a block that a crashed file system leaves, every byte.
+_UTF_16_SAMPLE_BYTES = 512
 
 
 class Line(NamedTuple):
@@ -54,13 +68,17 @@ def clean(text: str) -> str:
 def split_prefix(text: str) -> tuple[int | None, str]:
     """Return the rank that a launcher put before the line, None without one, and the line without the prefix."""
     found: int | None = None
-    for _ in _PREFIXES:  # they stand one after another: srun's before torchrun's
-        match = next((match for pattern in _PREFIXES if (match := pattern.match(text))), None)
+    for _ in range(MOST_PREFIXES):
+        match = _PREFIX.match(text)
         if match is None:
             break
-        rank = match.groupdict().get("rank")
-        found, text = (int(rank) if rank else found), text[match.end() :]
+        found, text = (int(match[match.lastindex]) if match.lastindex else found), text[match.end() :]
     return found, text
+
+
+def without_prefixes(text: str) -> str:
+    """Return a text of many lines, escapes removed, without what launchers put before each."""
+    return "\n".join(split_prefix(line)[1] for line in _ENDS.split(text))
 
 
 def read_lines(path: Path) -> Iterator[Line]:
@@ -96,14 +114,25 @@ def _pieces(path: Path) -> Iterator[tuple[str, bool]]:
 
 
 def read_text(path: Path) -> Iterator[str]:
-    """Yield the text of a file in pieces, undecodable bytes replaced; errors as of read_lines."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    """Yield the text of a file in pieces, UTF-8 or UTF-16, undecodable bytes replaced; errors as of read_lines."""
+    decoder = None
     try:
         with path.open("rb") as stream:
             for piece in _unpacked(stream, path):
+                decoder = decoder or codecs.getincrementaldecoder(_encoding_of(piece))(errors="replace")
                 yield decoder.decode(piece)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _encoding_of(first: bytes) -> str:
+    """Return the encoding of a file whose first bytes are these; what PowerShell redirects to a file is in UTF-16."""
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    even, odd = (first[start:_UTF_16_SAMPLE_BYTES:2] for start in (0, 1))
+    if len(even) > 1 and len(even) == len(odd) and not any(odd) and all(even):
+        return "utf-16-le"
+    return "utf-16-be" if len(even) > 1 and len(even) == len(odd) and not any(even) and all(odd) else "utf-8"
 
 
 def read_head(path: Path, num_chars: int) -> tuple[str, bool]:
