@@ -40,7 +40,7 @@ def test_a_cut_or_garbled_line_is_counted_and_not_guessed(tmp_path: Path) -> Non
     [
         ("", "holds no line"),
         ("GEMM 4096 4096 4096 801.0 TFLOP/s\n", "holds no line"),
-        ("COLL all_reduce 1073741824 3237.4 331.7\n" * 2, "stands there twice"),
+        ("COLL all_reduce 1073741824 3237.4 331.7\n" * 2, "stands there 2 times"),
         ("COLL all_reduce 1024 39.8 0.0\n", "state num_ranks"),
     ],
 )

@@ -85,8 +85,8 @@ def _parser() -> argparse.ArgumentParser:
         "--within",
         type=_fraction,
         metavar="FRACTION",
-        help="how near B must come to A to reproduce it, 0.05 or 5%% (default: as near as launches of the repeated cells "
-        "of a series, else 8%%, as far as readings of one published cell have moved between its launches)",
+        help="how near B must come to A to reproduce it, 0.05 or 5%% (default: as near as launches of the repeated "
+        "cells of a series, else 8%%, as far as readings of one published cell have moved between its launches)",
     )
     return parser
 

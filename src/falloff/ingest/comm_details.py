@@ -23,6 +23,7 @@ _TYPE_BYTES = {
     "complexdouble": 16,
 }
 _EIGHT_BIT_FLOAT = re.compile(r"^float8")
+_LISTED_RANKS = re.compile(r"\[\s*\d{1,9}(?:\s*,\s*\d{1,9})*\s*\]")
 NOT_STATED = "not stated"
 
 
@@ -90,7 +91,7 @@ def _count(value: Any) -> int | None:
 
 def _ranks(value: Any) -> tuple[int, ...] | None:
     """Return the ranks of a group; None where they are left out or, in large groups, cut with dots."""
-    if isinstance(value, str) and re.fullmatch(r"\[[\d,\s]+\]", value):
+    if isinstance(value, str) and _LISTED_RANKS.fullmatch(value):
         value = [int(rank) for rank in value.strip("[]").split(",")]
     return tuple(value) if isinstance(value, list) and value and all(type(rank) is int for rank in value) else None
 

@@ -40,7 +40,7 @@ def join_blocks(
             yield line
         else:
             state.others.append(line)
-        if len(state.others) > MOST_HELD_LINES or any(len(lines) > MOST_BLOCK_LINES for lines in state.blocks.values()):
+        if len(state.others) > MOST_HELD_LINES or len(state.blocks.get(line.rank, ())) > MOST_BLOCK_LINES:
             yield from _close_all(state)
     yield from _close_all(state)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
-from falloff.units import TERA
+from falloff.units import GIGA, TERA
 
 _LINE = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\tJob ID: ?([^\t]*)\t# GPUs: (\d{1,9})\t(.*)$")
 _HEAD = re.compile(_LINE.pattern, re.MULTILINE)
@@ -26,7 +26,6 @@ _JOB, _CUMULATIVE, _FLOPS, _TOKENS = (
     "Tokens (in billions)",
 )
 _GPUS = "# GPUs"
-BILLION = 1e9
 # Tokens are printed in hundredths of a billion.
 TOKENS_STEP = 1e7
 LARGEST_TOKENS_ERROR = 0.005
@@ -58,7 +57,7 @@ def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         step, job, _ = number_of(fields[_ITERATION]), _tflops(fields[_JOB]), number_of(fields[_TOKENS])
     except (KeyError, ValueError):
         return None
-    if step is None or not step.is_integer() or not 0 < step < BILLION:
+    if step is None or not step.is_integer() or not 0 < step < GIGA:
         return None
     logged = LoggedStep(
         step=int(step),
@@ -104,7 +103,7 @@ def _tokens_per_step(steps: Sequence[LoggedStep]) -> float | None:
     billions = [number_of(step.more[_TOKENS]) for step in (first, last)]
     if billions[0] is None or billions[1] is None:
         return None
-    tokens = (billions[1] - billions[0]) * BILLION
+    tokens = (billions[1] - billions[0]) * GIGA
     return tokens / (last.step - first.step) if tokens * LARGEST_TOKENS_ERROR > TOKENS_STEP else None
 
 

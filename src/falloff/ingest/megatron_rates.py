@@ -10,7 +10,7 @@ from typing import Any
 
 from falloff.ingest.training_log import LoggedStep, Settled
 from falloff.spec.network import model_flops_per_token
-from falloff.units import TERA
+from falloff.units import MIB, TERA
 
 # names of the field that holds TFLOP/s: Megatron-LM's, that of Megatron-DeepSpeed and older forks, GPT-NeoX's
 FLOPS_OF_MEGATRON, FLOPS_OF_2021 = "throughput per gpu (tflop/s/gpu)", "tflops"
@@ -35,7 +35,6 @@ OF_NEOX = "GPT-NeoX: approximate; whether recomputation is counted the log does 
 LARGEST_FORMULA_DIFFERENCE = 0.02
 # '[Rank 0] (after 10 iterations) memory (MB) | allocated: .. | max reserved: 8266.0', in units of 2^20 bytes
 MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax reserved: (\d{1,9}(?:\.\d+)?)(?= |$)")
-MIB = 1 << 20
 MEMORY_KIND = "cuda peak reserved after the first iterations, of the ranks that report it"
 LARGEST_SEQ = 1 << 30
 POWER_SOURCE = "Megatron's NVML energy counter, by the index that CUDA gives"

@@ -11,8 +11,8 @@ from falloff.ingest.logtext import number_of
 from falloff.ingest.published import INFERRED
 from falloff.ingest.rounding import Bounds, bounds_of
 from falloff.ingest.training_log import LoggedStep, Settled
+from falloff.units import MIB, MILLI
 
-MIB = 1 << 20
 TIME, TIME_UNTIL_2025 = "time_per_iteration_ms", "elapsed_time_per_iteration_ms"
 HARDWARE = "hardware_tflops_per_gpu"  # in LoggedStep.more where it is no figure of its own
 PER_S, PER_GPU, BATCH = "tokens_per_sec", "tokens_per_sec_per_gpu", "global_batch_size"
@@ -57,7 +57,7 @@ def _of(step: LoggedStep, name: str) -> Bounds:
 
 def _seconds(step: LoggedStep) -> Bounds:
     milliseconds = _of(step, TIME if TIME in step.more else TIME_UNTIL_2025)
-    return Bounds(milliseconds.least / 1e3, milliseconds.most / 1e3)
+    return Bounds(milliseconds.least * MILLI, milliseconds.most * MILLI)
 
 
 def _tokens(step: LoggedStep) -> Bounds:

@@ -19,7 +19,6 @@ _LINES = re.compile(
     r"\b(?:size|bytes)\s+(?:count|N)\s+type\b.{0,400}\balgbw\s+busbw\b|\bnThread \d+ nGpus \d+ minBytes\b"
     r"|\bAvg bus bandwidth +: |\bOut of bounds values +: |# (?:nccl|rccl)-tests version "
 )
-WRONG = "results were wrong"
 ALONE = "one rank: nothing is communicated, so this measures no collective"
 _MOST_HOSTS = 8
 

@@ -68,7 +68,7 @@ def columns_of(line: str, title: str | None) -> Columns | None:
     is_old = words[0] == "bytes"
     names = [_SPELLINGS.get(name, name) for name in words if name != "timestamp" and name not in _LAST]
     starts = [at for at, name in enumerate(names) if name in _TIMES]
-    if not starts or not _NEEDED <= set(names[: starts[0]]):
+    if not starts or not _NEEDED.issubset(names[: starts[0]]):
         return None
     ends = [*starts[1:], len(names)]
     halves = [tuple(names[begin:end]) for begin, end in zip(starts, ends, strict=True)]

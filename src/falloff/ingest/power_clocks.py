@@ -2,15 +2,15 @@
 
 import numpy as np
 
+from falloff.ingest.power_columns import REASON_BITS
 from falloff.ingest.power_samples import Floats
 
-# nvml.h, nvmlClocksEventReason*; idle (1) and clocks set by a user (2) are no throttling
-_THROTTLE_BITS = {
-    0x04: "software power cap",
-    0x08: "hardware slowdown",
-    0x20: "software thermal slowdown",
-    0x40: "hardware thermal slowdown",
-    0x80: "hardware power brake",
+_THROTTLING = {
+    "sw_power_cap": "software power cap",
+    "hw_slowdown": "hardware slowdown",
+    "sw_thermal_slowdown": "software thermal slowdown",
+    "hw_thermal_slowdown": "hardware thermal slowdown",
+    "hw_power_brake_slowdown": "hardware power brake",
 }
 
 
@@ -28,6 +28,6 @@ def share_of(reasons: Floats, wanted: int) -> float | None:
 
 def throttling_words(reasons: Floats) -> str | None:
     """Return in which share of the samples each reason held the clocks down; None where nothing did or none tells."""
-    shares = {words: share_of(reasons, bit) or 0.0 for bit, words in _THROTTLE_BITS.items()}
+    shares = {words: share_of(reasons, REASON_BITS[name]) or 0.0 for name, words in _THROTTLING.items()}
     found = [f"{words} in {share:.0%} of the power samples" for words, share in shares.items() if share > 0]
     return f"clocks held down: {', '.join(found)}" if found else None

@@ -1,5 +1,6 @@
 """Any file of power samples, told by its content and read to one form."""
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from itertools import islice
@@ -172,19 +173,12 @@ def _read_nvidia_smi(
     if guessed is None:
         raise ValueError(f"{path}: has no header and its columns cannot be told by their values; state the columns")
     log = read_table(path, "nvidia-smi", guessed[0], zone=zone, within=within)
-    return PowerLog(
-        path=path,
-        format=log.format,
-        devices=log.devices,
-        num_cut_lines=log.num_cut_lines,
-        notes=(*guessed[1], *log.notes),
-    )
+    return dataclasses.replace(log, notes=(*guessed[1], *log.notes))
 
 
 def _check_columns(path: Path, columns: Sequence[str], reading: PowerReading | None) -> None:
-    draw = f"power.draw.{reading}" if reading else None
-    for needed in (draw,):
-        if needed is not None and needed not in columns and f"module.{needed}" not in columns:
-            raise ValueError(f"{path}: its columns lack {needed!r}; stated: {', '.join(columns)}")
+    draw = f"power.draw.{reading}"
+    if reading and draw not in columns and f"module.{draw}" not in columns:
+        raise ValueError(f"{path}: its columns lack {draw!r}; stated: {', '.join(columns)}")
     if plan_of(columns) is None:
         raise ValueError(f"{path}: its columns lack a power.draw; stated: {', '.join(columns)}")

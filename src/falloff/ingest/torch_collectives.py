@@ -6,11 +6,13 @@ rates, NVML's answers) are no collectives and are passed over.
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from falloff.ingest.bus_factor import bus_factor, ranks_of_factor
+from falloff.ingest.logtext import read_lines
 from falloff.units import GIGA, MICRO
 
 _NAMES = ("all_reduce", "all_gather", "reduce_scatter")
@@ -50,20 +52,16 @@ def read_torch_collectives(path: Path, num_ranks: int | None = None) -> Collecti
     ValueError, one sentence, for a file that cannot be read or holds no such line, a size that stands there
     twice, and bandwidths that disagree with the ranks or do not tell them.
     """
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    lines = [line for line in text.splitlines() if line.startswith("COLL")]
+    lines = [line.text for line in read_lines(path) if line.text.startswith("COLL")]
     matches = [_LINE.fullmatch(line) for line in lines]
     found = [_time(match) for match in matches if match is not None]
     times = [time for time in found if time.message_bytes > 0 and time.time_s > 0]
     if not times:
         raise ValueError(f"{path}: holds no line 'COLL <name> <bytes> <microseconds> <bus GB/s>'")
-    keys = [(time.collective, time.message_bytes) for time in times]
-    twice = next((key for key in keys if keys.count(key) > 1), None)
-    if twice:
-        raise ValueError(f"{path}: {twice[0]} of {twice[1]} bytes stands there twice")
+    keys = Counter((time.collective, time.message_bytes) for time in times)
+    (collective, message_bytes), count = keys.most_common(1)[0]
+    if count > 1:
+        raise ValueError(f"{path}: {collective} of {message_bytes} bytes stands there {count} times")
     ranks = num_ranks if num_ranks is not None else _infer_num_ranks(times, path)
     for time in times:
         _check(time, ranks, path)
