@@ -32,6 +32,8 @@ def test_what_is_not_stated_is_none_and_no_size_is_zero() -> None:
     assert detail_of({"dtype": "BFloat16", "In msg nelems": 0}).message_bytes("AllReduce") is None
     assert detail_of({"dtype": "Quaternion", "In msg nelems": 5}).message_bytes("AllReduce") is None
     assert detail_of({"Process Group Ranks": "[0, 1, ..., 511]"}).ranks is None
+    assert detail_of({"Process Group Ranks": "[0, , 2]"}).ranks is None
+    assert detail_of({"Process Group Ranks": "[0 1]"}).ranks is None
     assert NO_DETAIL.group_name == "not stated"
 
 

@@ -109,6 +109,15 @@ def test_results_that_were_wrong_make_a_file_invalid(tmp_path: Path) -> None:
     assert [record.outcome for record in nccl_tests_records(path, {})] == ["ok", "crash"]
 
 
+def test_an_operation_that_is_no_word_is_none(tmp_path: Path) -> None:
+    document = written()
+    document["results"][0]["redop"] = ["sum"]
+    path = tmp_path / "all_reduce.json"
+    path.write_text(json.dumps(document))
+    (run,) = read_nccl_tests(path)
+    assert [row.redop for row in run.rows] == [None]
+
+
 @pytest.mark.parametrize("text", ["{" * 3000, '{"a":' * 3000, '{"version": 2, "results": [', "[]", "{}"])
 def test_what_is_no_result_is_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "out.json"

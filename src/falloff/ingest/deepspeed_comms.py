@@ -5,11 +5,13 @@ in the algorithm bandwidth (deepspeed/utils/comms_logging.py, calc_bw_log). Vers
 list that was sorted on its own, so that the numbers of a row need not be of the same calls.
 """
 
+import bisect
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from falloff.ingest.logtext import clean, read_lines
 from falloff.ingest.nccl_tests_log import Printed
@@ -100,9 +102,9 @@ def read_deepspeed_comms(path: Path, num_ranks: int | None = None) -> CommsSumma
     rows, num_cut = _rows(path)
     if not rows:
         raise ValueError(f"{path}: holds no row of a DeepSpeed summary of communication")
-    ranks = num_ranks or _tell_ranks(rows)
+    ranks, ratios = num_ranks or _tell_ranks(rows), _ratios_by_operation(rows)
     return CommsSummary(
-        rows=tuple(replace(row, fault=_fault(row, rows, ranks)) for row in rows),
+        rows=tuple(replace(row, fault=_fault(row, ratios, ranks)) for row in rows),
         num_ranks=ranks,
         num_cut_lines=num_cut,
     )
@@ -217,11 +219,30 @@ def _ranks(ratio: float) -> float:
     return 1 / (1 - ratio) if ratio < 1 else math.inf
 
 
-def _fault(row: CommsRow, rows: Sequence[CommsRow], num_ranks: int | None) -> str | None:
-    return _ratio_fault(row, rows, num_ranks) or _latency_fault(row, num_ranks)
+class _Ratios(NamedTuple):
+    """The ratios of one operation's rows: their least and their greatest values, each in order."""
+
+    lows: Sequence[float]
+    highs: Sequence[float]
 
 
-def _ratio_fault(row: CommsRow, rows: Sequence[CommsRow], num_ranks: int | None) -> str | None:
+def _ratios_by_operation(rows: Iterable[CommsRow]) -> dict[str, _Ratios]:
+    found: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        ratio = _ratio(row)
+        if ratio is not None:
+            found.setdefault(row.operation, []).append(ratio)
+    return {
+        operation: _Ratios(sorted(low for low, _ in ratios), sorted(high for _, high in ratios))
+        for operation, ratios in found.items()
+    }
+
+
+def _fault(row: CommsRow, ratios: Mapping[str, _Ratios], num_ranks: int | None) -> str | None:
+    return _ratio_fault(row, ratios, num_ranks) or _latency_fault(row, num_ranks)
+
+
+def _ratio_fault(row: CommsRow, ratios: Mapping[str, _Ratios], num_ranks: int | None) -> str | None:
     ratio = _ratio(row)
     if ratio is None or row.operation not in _COLLECTIVES:
         return None
@@ -229,7 +250,7 @@ def _ratio_fault(row: CommsRow, rows: Sequence[CommsRow], num_ranks: int | None)
     allowed = share if _COLLECTIVES[row.operation] in _OF_SHARE else [1.0, *share]
     if allowed and any(_is_within(factor, *ratio) for factor in allowed):
         return None
-    if not allowed and not _differs_from_others(row, ratio, rows):
+    if not allowed and not _differs_from_others(ratio, ratios[row.operation]):
         return None
     return (
         f"its bus bandwidth is {_mean(ratio):.3g} of the algorithm bandwidth"
@@ -238,11 +259,11 @@ def _ratio_fault(row: CommsRow, rows: Sequence[CommsRow], num_ranks: int | None)
     )
 
 
-def _differs_from_others(row: CommsRow, ratio: tuple[float, float], rows: Sequence[CommsRow]) -> bool:
-    """Return whether most other rows of an operation have another ratio, whatever the ranks are."""
-    others = [other for item in rows if item.operation == row.operation and (other := _ratio(item))]
-    apart = sum(other[1] * (1 + _SLACK) < ratio[0] or ratio[1] * (1 + _SLACK) < other[0] for other in others)
-    return 2 * apart > len(others)
+def _differs_from_others(ratio: tuple[float, float], others: _Ratios) -> bool:
+    """Return whether most rows of an operation have another ratio, whatever the ranks are."""
+    below = bisect.bisect_left(others.highs, ratio[0] / (1 + _SLACK))
+    above = len(others.lows) - bisect.bisect_right(others.lows, ratio[1] * (1 + _SLACK))
+    return 2 * (below + above) > len(others.lows)
 
 
 def _latency_fault(row: CommsRow, num_ranks: int | None) -> str | None:

@@ -28,9 +28,8 @@ from falloff.units import TERA
 LARGEST_COUNT = 1 << 53
 _ITERATION = re.compile(r"\biteration:?\s+(\d{1,15})\s*/\s*(\d{1,15})\s*(?=\||$)")
 _STAMPS = (
-    (re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6})\]"), "%Y-%m-%d %H:%M:%S.%f"),
-    (re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\]"), "%Y-%m-%d %H:%M:%S"),
-    (re.compile(r"\[(\d{8} \d\d:\d\d:\d\d)\]"), "%Y%m%d %H:%M:%S"),
+    re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{6})?)\]"),
+    re.compile(r"\[(\d{8} \d\d:\d\d:\d\d)\]"),
 )
 _ELAPSED = "elapsed time per iteration (ms)"
 _ELAPSED_S = "elapsed time per iteration (s)"  # BLOOM's fork of Megatron-DeepSpeed
@@ -51,16 +50,20 @@ _TOKENS_PER_GPU = (
 _TOKENS_PER_S = ("rate (tokens/sec)", "tokens per second", "tokens/sec")
 _SAMPLES_PER_S = ("samples per second", "samples/sec")
 _SEQ = ("actual seqlen", "curriculum seqlen")
+_PLACED = frozenset(
+    {_ELAPSED, _ELAPSED_S, "grad norm", "consumed tokens", "consumed samples", "global batch size", _POWER, _ENERGY}
+).union(_LOSSES, _FLOPS, _TOKENS_PER_GPU, _TOKENS_PER_S, _SAMPLES_PER_S, _SEQ)
 # Every line of a log has these where one has them. The loss is none of them: it is left out where it is no number.
 _STEADY_NAMES = frozenset(
     {"consumed samples", "learning rate", "global batch size", "loss scale", _SKIPPED, _NANS, "consumed tokens"}
 )
+_SURE = tuple(f"{name}:" for name in (_ELAPSED, _ELAPSED_S, _NANS))
 # What stands at the end of every version's line; before version 2 it was the loss scale.
 _ENDS = frozenset({_SKIPPED, _NANS, "loss scale"})
 # Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
 _TIMERS = "time (ms)"
 # Two ranks write to one terminal: what the first says without its newline has another's words behind it.
-_NEXT_WORDS = re.compile(rf"({_NANS}: *\d+ \|.*?\|?) *(?=\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*")
+_NEXT_WORDS = re.compile(rf"({_NANS}: *\d+ \|.*?)(?=\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*")
 SKIPPED_ALL = "its iterations were skipped: the loss scale overflowed"
 _NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|/| +[^\d\s]|TFLOPS$)", re.IGNORECASE)
 
@@ -78,13 +81,11 @@ def is_megatron_log(text: str) -> bool:
 
 
 def _is_step_line(text: str) -> bool:
-    return any(f"{name}:" in text for name in (_ELAPSED, _ELAPSED_S, _NANS)) or (
-        "|" in text and _ITERATION.search(text) is not None
-    )
+    return any(name in text for name in _SURE) or ("|" in text and _ITERATION.search(text) is not None)
 
 
 def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
-    text = _NEXT_WORDS.sub(r"\1", line.text)
+    text = _NEXT_WORDS.sub(r"\1", line.text).rstrip()
     found, fields = _ITERATION.findall(text), _fields(text)
     is_whole = text.endswith(("|", _TIMERS))
     if len(found) != 1 or fields is None or not is_whole or not fields.keys() & _ENDS:
@@ -99,7 +100,7 @@ def _fields(text: str) -> dict[str, str] | None:
     """Return a line's values by name, None where one stands there twice: two lines ran into each other."""
     fields: dict[str, str] = {}
     for piece in text.split("|"):
-        if _ITERATION.search(piece):
+        if "/" in piece and _ITERATION.search(piece):
             continue
         name, colon, value = piece.partition(":")
         if not colon:
@@ -152,18 +153,7 @@ def _seconds(fields: Mapping[str, str]) -> float:
 
 
 def _more(fields: Mapping[str, str]) -> dict[str, str]:
-    known = {
-        _ELAPSED,
-        _ELAPSED_S,
-        "grad norm",
-        "consumed tokens",
-        "consumed samples",
-        "global batch size",
-        _POWER,
-        _ENERGY,
-    }
-    used = {*known, *_LOSSES, *_FLOPS, *_TOKENS_PER_GPU, *_TOKENS_PER_S, *_SAMPLES_PER_S, *_SEQ}
-    more = {name: value for name, value in fields.items() if name not in used}
+    more = {name: value for name, value in fields.items() if name not in _PLACED}
     if _first(fields, (_ENERGY,)) == 0:
         more[ENERGY_IS_ZERO] = fields[_ENERGY]
     flops = next((name for name in _FLOPS if name in fields), None)
@@ -197,11 +187,11 @@ def _count(fields: Mapping[str, str], names: tuple[str, ...]) -> int | None:
 
 
 def _time(text: str) -> datetime | None:
-    for pattern, layout in _STAMPS:
+    for pattern in _STAMPS:
         stamp = pattern.search(text[:200])
         if stamp:
             try:
-                return datetime.strptime(stamp[1], layout)
+                return datetime.fromisoformat(stamp[1])
             except ValueError:
                 return None
     return None

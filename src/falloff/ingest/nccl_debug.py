@@ -4,6 +4,7 @@ Three forms of the choice, which only rank 0 prints (NCCL_DEBUG_SUBSYS=TUNING): 
 the time, without and with the collective's name, and names with the range of channels.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -72,10 +73,11 @@ def is_nccl_debug_log(text: str) -> bool:
 
 def read_nccl_debug(path: Path) -> NcclDebug:
     """Return what NCCL says in a file; ValueError, one sentence, for one that cannot be read or has no such line."""
-    lines = [line.text for line in read_lines(path) if _match(line.text) or version_of(line.text)]
-    if not lines:
+    said = (line.text for line in read_lines(path) if _match(line.text) or version_of(line.text))
+    first = next(said, None)
+    if first is None:
         raise ValueError(f"{path}: holds no line of NCCL_DEBUG")
-    return debug_of(lines)
+    return debug_of(itertools.chain((first,), said))
 
 
 def split_debug(text: str, hosts: Collection[str] = ()) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def segments_of_json(text: str) -> Iterator[Segment]:
         try:
             found, end = decoder.raw_decode(text, at)
         except (json.JSONDecodeError, RecursionError):
-            found, end = _before_cut(text[at:]), len(text)
+            found, end = (_before_cut(text[at:]) if _WRITTEN.match(text, at) else None), len(text)
             if found is None:
                 at, num_failures = at + 1, num_failures + 1
                 continue
@@ -79,7 +79,7 @@ def segments_of_json(text: str) -> Iterator[Segment]:
 def _before_cut(text: str) -> Fields | None:
     """Return an object of -J that is cut, with the results that are whole."""
     match = _RESULTS.search(text)
-    if not _WRITTEN.match(text) or match is None:
+    if match is None:
         return None
     decoder, results, at = json.JSONDecoder(), [], match.start()
     try:
@@ -219,12 +219,12 @@ def _iterations(fields: Fields) -> tuple[float, ...]:
 def _take_row(segment: Segment, fields: Any, size: Any, halves: Mapping[str, Half | None]) -> None:
     try:
         message_bytes = whole(str(size))
-        root = fields.get("root")
+        root, redop = fields.get("root"), fields.get("redop")
         row = Row(
             message_bytes=message_bytes,
             count=whole(str(fields.get("count") or 0)),
             dtype=str(fields.get("type")),
-            redop=fields.get("redop") if fields.get("redop") not in ("none", "") else None,
+            redop=redop if isinstance(redop, str) and redop not in ("none", "") else None,
             root=int(root) if root is not None else None,
             out_of_place=halves["oop"],
             in_place=halves["ip"],
