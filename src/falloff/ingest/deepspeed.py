@@ -6,6 +6,7 @@ are means since the start and no window's; CurrSamplesPerSec is the last step's 
 So the seconds of a step come from the lines' time stamps, and samples from the configuration.
 """
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Iterator
@@ -30,7 +31,6 @@ _PIPELINE = re.compile(
     rf"\bsteps: (\d{{1,15}}) loss: ({_FLOAT}) (?:[\w ]+: -?{_FLOAT} )*iter time \(s\): ({_FLOAT}) "
     rf"samples/sec: ({_FLOAT})(?=[,\s]|$)"
 )
-_KINDS = (_TIMER, _RANK_STEP, _PIPELINE)
 _PARTS = re.compile(r"SamplesPerSec=|\[Rank 0\] step=\d|\biter time \(s\):|\bsteps: \d+ loss: ")
 _STAMP = re.compile(r"\[(?:INFO )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,(\d{3}))?\]")
 _HEAD = re.compile(
@@ -48,7 +48,7 @@ def is_deepspeed_log(text: str) -> bool:
 
 
 def _is_step_line(text: str) -> bool:
-    return _PARTS.search(text) is not None
+    return "SamplesPerSec=" in text or _PARTS.search(text) is not None
 
 
 def _join(lines: Iterable[Line]) -> Iterator[Line]:
@@ -70,15 +70,25 @@ def _join(lines: Iterable[Line]) -> Iterator[Line]:
 
 def _same_step(held: Line, line: Line) -> bool:
     """Return whether a whole line of another kind reports the step of the line held, both of one rank."""
-    kinds = [[bool(kind.search(text)) for kind in _KINDS] for text in (held.text, line.text)]
+    kinds = [[match is not None for match in _matches(text)] for text in (held.text, line.text)]
     if held.rank != line.rank or not any(kinds[1]) or any(a and b for a, b in zip(*kinds, strict=True)):
         return False
     return _can_be_one(*(_numbers(text) for text in (held.text, line.text)))
 
 
+@functools.lru_cache(maxsize=16)  # a line is asked for what it is before and after it is joined
+def _matches(text: str) -> tuple[re.Match[str] | None, re.Match[str] | None, re.Match[str] | None]:
+    """Return the throughput timer's words in a line, rank 0's and the pipeline's, each None where it has none."""
+    return (
+        _TIMER.search(text) if "SamplesPerSec=" in text else None,
+        _RANK_STEP.search(text) if "[Rank 0] step=" in text else None,
+        _PIPELINE.search(text) if "iter time (s):" in text else None,
+    )
+
+
 def _numbers(text: str) -> tuple[int | None, int | None]:
     """Return the optimizer step that a line names, and the calls of step() that an older timer counts."""
-    timer, rank, pipeline = (kind.search(text) for kind in _KINDS)
+    timer, rank, pipeline = _matches(text)
     step = rank[1] if rank else pipeline[1] if pipeline else timer["step"] if timer else None
     calls = timer["calls"] if timer else None
     return (int(step) if step else None), (int(calls) if calls else None)
@@ -91,7 +101,7 @@ def _can_be_one(first: tuple[int | None, int | None], second: tuple[int | None, 
 
 
 def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
-    timer, rank, pipeline = (kind.search(line.text) for kind in _KINDS)
+    timer, rank, pipeline = _matches(line.text)
     found = _TIMER_FIELD.findall(line.text[timer.end() :]) if timer else []
     fields = {name: float(value) for name, value in found}
     if not (timer or rank or pipeline) or len(fields) != len(found) or not _is_whole(line, fields):
@@ -130,7 +140,7 @@ def _is_whole(line: Line, fields: dict[str, float]) -> bool:
     if len(names) != len(fields) or has_memory != ("MemAllocated" in fields):
         return False
     parts = line.text.split(_JOINED)
-    if any(_PARTS.search(part) and not any(kind.search(part) for kind in _KINDS) for part in parts):
+    if any(_PARTS.search(part) and not any(_matches(part)) for part in parts):
         return False
     return line.is_ended or has_memory or parts[-1].endswith("]")
 
@@ -140,7 +150,7 @@ def _time(text: str) -> datetime | None:
     if not stamps:
         return None
     try:
-        return datetime.strptime(f"{stamps[-1][0]}.{stamps[-1][1] or '000'}", "%Y-%m-%d %H:%M:%S.%f")
+        return datetime.fromisoformat(f"{stamps[-1][0]}.{stamps[-1][1] or '000'}")
     except ValueError:
         return None
 

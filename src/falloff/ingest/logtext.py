@@ -62,7 +62,7 @@ class Line(NamedTuple):
 
 def clean(text: str) -> str:
     """Return the text without colours, hyperlinks and other escape sequences."""
-    return _ESCAPES.sub("", text)
+    return text if text.isprintable() else _ESCAPES.sub("", text)
 
 
 def split_prefix(text: str) -> tuple[int | None, str]:
@@ -198,6 +198,11 @@ def number_of(text: str) -> float | None:
     None for a blank and for N/A; ValueError for anything else, half a number among it.
     """
     text = text.strip()
+    if text.isascii() and "_" not in text:
+        try:
+            return float(text)
+        except ValueError:
+            pass  # a blank, or one with a comma or a suffix
     if text.casefold() in _BLANKS:
         return None
     match = _NUMBER.fullmatch(text)

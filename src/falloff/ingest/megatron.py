@@ -26,7 +26,7 @@ from falloff.units import TERA
 
 # Larger numbers are none that a training run has; they are what is left of a garbled line.
 LARGEST_COUNT = 1 << 53
-_ITERATION = re.compile(r"\biteration:?\s+(\d{1,15})\s*/\s*(\d{1,15})\s*(?=\||$)")
+_ITERATION = re.compile(r"iteration(?<!\witeration):?\s+(\d{1,15})\s*/\s*(\d{1,15})\s*(?=\||$)")
 _STAMPS = (
     re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{6})?)\]"),
     re.compile(r"\[(\d{8} \d\d:\d\d:\d\d)\]"),
@@ -168,8 +168,13 @@ def _first(fields: Mapping[str, str], names: tuple[str, ...]) -> float | None:
     name = next((name for name in names if name in fields), None)
     if name is None:
         return None
-    match = _NUMBER_FIRST.match(fields[name])
-    return number_of(match[0] if match else fields[name])
+    try:
+        return number_of(fields[name])
+    except ValueError:
+        match = _NUMBER_FIRST.match(fields[name])
+        if match is None:
+            raise
+        return number_of(match[0])
 
 
 def _positive(fields: Mapping[str, str], names: tuple[str, ...]) -> float | None:
