@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from falloff.ingest.deepspeed_rates import ACCUMULATION
+from falloff.ingest.header_text import count_of
 
 # '[2023-04-24 13:26:47,823] [INFO] [config.py:957:print]   gradient_accumulation_steps .. 2'
 _PRINTED = re.compile(r"\[config\.py:\d+:print\] +(\w+) (?:\.{2,})? ?(.*)$")
@@ -30,8 +31,7 @@ def read_facts(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _whole(printed: Mapping[str, str], name: str) -> int | None:
-    value = printed.get(name, "")
-    return (int(value) or None) if re.fullmatch(r"\d{1,12}", value) else None
+    return count_of(printed.get(name, ""))
 
 
 def _batch(printed: Mapping[str, str]) -> dict[str, Any]:

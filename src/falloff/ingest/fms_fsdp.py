@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from falloff.ingest.header_text import first_match
 from falloff.ingest.log_blocks import join_blocks, whole_values
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
@@ -98,7 +99,7 @@ def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
     compiled = re.search(r"\buse_torch_compile=(True|False)", config)
     if compiled:
         found["compile"] = compiled[1] == "True"
-    params = next((match for text in texts if (match := _PARAMS.search(text))), None)
+    params = first_match(_PARAMS, texts)
     if params and float(params[1]) > 0:
         found["params"] = float(params[1]) * MEGA
     return {**found, "memory_kind": "cuda peak reserved, of the last step", "tokens_are": "all"}

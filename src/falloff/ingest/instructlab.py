@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+from falloff.ingest.header_text import first_match
 from falloff.ingest.log_blocks import join_blocks
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
@@ -26,6 +27,7 @@ _KEY = re.compile(r'\s*"[\w/ ]+": .*$|\s*\}')
 _OURS = re.compile(r'\s*"(?:overall_throughput|samples_seen|num_loss_counted_tokens|cuda_mem_allocated)": ')
 _ONE_LINE = re.compile(r"\{\s*['\"]epoch['\"]: .{0,4000}['\"](?:overall_throughput|samples_seen)['\"]: ")
 _IS_INSTRUCTLAB = re.compile(r"['\"](?:num_loss_counted_tokens|overall_throughput|cuda_malloc_retries)['\"]: ")
+_MEMBERS = re.compile(r"\bworld_size['\"]?[:=] ?(\d{1,6})\b")
 _LARGEST_DIFFERENCE = 0.05
 _PLACED = frozenset(
     {"step", "rank", "batch_size", "total_loss", "avg_loss", "loss", "gradnorm", "cuda_mem_allocated", "samples_seen"}
@@ -96,9 +98,7 @@ def _time(text: Any) -> datetime | None:
 
 def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {"task": "sft", "tokens_are": "loss tokens", "memory_kind": "cuda allocated, no peak"}
-    members = next(
-        (match for text in texts if (match := re.search(r"\bworld_size['\"]?[:=] ?(\d{1,6})\b", text))), None
-    )
+    members = first_match(_MEMBERS, texts)
     if members and int(members[1]):
         found["num_gpus"] = int(members[1])
     return found

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from falloff.ingest.header_text import first_match
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 
@@ -105,7 +106,7 @@ def _seconds(text: str) -> float | None:
 def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {"task": "sft", "tokens_are": "all, padding included"}
     for field, pattern in _COUNTS.items():
-        match = next((match for text in texts if (match := pattern.search(text))), None)
+        match = first_match(pattern, texts)
         if match and int(match[1].replace(",", "") or 0):
             found[field] = int(match[1].replace(",", ""))
     return found

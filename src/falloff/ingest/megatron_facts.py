@@ -4,21 +4,22 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from falloff.ingest.header_text import first_match
 from falloff.ingest.megatron_shape import is_on, shape_of, whole
 from falloff.ingest.torchtitan_facts import FLOAT8_FLAG, FLOAT8_LINEAR
 
 # '  seq_length ...................................... 4096', and GPT-NeoX's '..... 4096........updated'
 _ARGUMENT = re.compile(r"^ {0,8}(\w+) \.{2,} (.*?)(?:\.{3,}(?:updated|default))?$")
-_WORLD = re.compile(r"\busing world size: (\d+), (.*)")
+_WORLD = re.compile(r"\busing world size: (\d{1,9}), (.*)")
 _SIZES = re.compile(
     r"(data-parallel|context-parallel|(?<!encoder-)tensor-model-parallel|(?<!encoder-)pipeline-model-parallel)"
-    r"[- ]size: (\d+)"
+    r"[- ]size: (\d{1,9})\b"
 )
 _RANK_PARAMS = re.compile(
     r"number of parameters on (?:\(tensor, (?:gtp\w*, )?pipeline\)|\(tensor, pipeline\)) model parallel rank "
     r"\((\d+), (?:\d+, )?(\d+)\): (\d+)"
 )
-_PADDED_VOCAB = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d+)\)")
+_PADDED_VOCAB = re.compile(r"> padded vocab \(size: \d+\) with \d+ dummy tokens \(new size: (\d{1,9})\)")
 _TORCH = re.compile(r"\bPyTorch Version (\d[\w.+]*)")
 _CORE = re.compile(r"\b[Mm]egatron[-_ ][Cc]ore(?: version)?:? v?(\d+\.\d+[\w.]*)")
 _OVERLAPS = (
@@ -34,12 +35,10 @@ def read_facts(texts: Sequence[str]) -> dict[str, Any]:
     """Return the RunRecord fields that the lines before the first step state."""
     arguments = _arguments(texts)
     found = {**_processes(texts, arguments), **_batch(arguments), **_techniques(arguments)}
-    vocab = next((int(match[1]) for text in texts if (match := _PADDED_VOCAB.search(text))), None)
+    padded, core, torch = (first_match(pattern, texts) for pattern in (_PADDED_VOCAB, _CORE, _TORCH))
     if arguments:
-        found |= shape_of(arguments, vocab, _params_of_first_rank(texts), found)
-    version = next((match[1] for text in texts if (match := _CORE.search(text))), None)
-    torch = next((match[1] for text in texts if (match := _TORCH.search(text))), None)
-    stated = {"framework_version": version and f"core {version}", "torch": torch}
+        found |= shape_of(arguments, int(padded[1]) if padded else None, _params_of_first_rank(texts), found)
+    stated = {"framework_version": f"core {core[1]}" if core else None, "torch": torch[1] if torch else None}
     return {name: value for name, value in {**found, **stated}.items() if value is not None}
 
 
@@ -48,7 +47,7 @@ def _arguments(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _processes(texts: Sequence[str], arguments: Mapping[str, str]) -> dict[str, Any]:
-    world = next((match for text in texts if (match := _WORLD.search(text))), None)
+    world = first_match(_WORLD, texts)
     sizes = {name: int(size) for name, size in _SIZES.findall(world[2])} if world else {}
     line = {
         "num_gpus": int(world[1]) if world else None,

@@ -5,12 +5,12 @@ the linear layers and of LayerNorm, two norms a layer and one at the end, learne
 log prints what the first rank holds, the count has to give the same number, else it is another network than this one.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_COUNT = re.compile(r"\d{1,15}")
+from falloff.ingest.header_text import count_of
+
 # Any of these makes a network that the count below is not about.
 _UNCOUNTED = (
     "num_experts",
@@ -55,8 +55,7 @@ class Parts:
 
 def whole(arguments: Mapping[str, str], name: str) -> int | None:
     """Return a count above zero that the arguments have, None for None, for 0 and where there is none."""
-    value = arguments.get(name, "")
-    return (int(value) or None) if _COUNT.fullmatch(value) else None
+    return count_of(arguments.get(name, ""))
 
 
 def is_on(arguments: Mapping[str, str], name: str) -> bool | None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from falloff.ingest.header_text import first_match
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import MEGA, MILLI, TERA
@@ -91,15 +92,11 @@ def _pair(text: str, separator: str) -> tuple[str, str]:
 def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {}
     for field, pattern in _COUNTS.items():
-        match = _first(pattern, texts)
+        match = first_match(pattern, texts)
         value = _count(match[1]) if match else None
         if value:
             found[field] = float(value) if field in ("params", "tokens_per_step") else value
     return {**found, **_batch(texts), **_peak(texts), **_params(texts, found), "tokens_are": "all"}
-
-
-def _first(pattern: re.Pattern[str], texts: Sequence[str]) -> re.Match[str] | None:
-    return next((match for text in texts if (match := pattern.search(text))), None)
 
 
 def _count(text: str) -> int | None:
@@ -109,7 +106,7 @@ def _count(text: str) -> int | None:
 
 def _batch(texts: Sequence[str]) -> dict[str, Any]:
     """Return microbatch and sequence, and the GPUs: the tokens of all ranks over those of one."""
-    of_rank, of_all = _first(_MICROBATCH, texts), _first(_OF_ALL_RANKS, texts)
+    of_rank, of_all = first_match(_MICROBATCH, texts), first_match(_OF_ALL_RANKS, texts)
     if of_rank is None or not int(of_rank[1]) or not int(of_rank[2]):
         return {}
     found: dict[str, Any] = {"microbatch": int(of_rank[1]), "seq": int(of_rank[2])}
@@ -120,13 +117,13 @@ def _batch(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _params(texts: Sequence[str], found: Mapping[str, Any]) -> dict[str, Any]:
-    match = None if "params" in found else _first(_PARAMS_IN_MILLIONS, texts)
+    match = None if "params" in found else first_match(_PARAMS_IN_MILLIONS, texts)
     return {"params": float(match[1]) * MEGA} if match and float(match[1]) > 0 else {}
 
 
 def _peak(texts: Sequence[str]) -> dict[str, Any]:
     """Return the peak under its MFU as it says it, else the one that its source hard-wires as a default."""
-    gpu, per_token = _first(_GPU, texts), _first(_FLOPS_PER_TOKEN, texts)
+    gpu, per_token = first_match(_GPU, texts), first_match(_FLOPS_PER_TOKEN, texts)
     flops = f"{float(per_token[1]):.4g} FLOPs a token" if per_token else "FLOPs"
     if gpu:
         peak = float(gpu[2])

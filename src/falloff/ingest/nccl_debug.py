@@ -48,7 +48,7 @@ _LINK = re.compile(
 )
 _RANK = re.compile(r"\bcomm 0x\w+ rank (\d{1,9}) n[rR]anks (\d{1,9})")
 _SETTING = re.compile(r"\b((?:NCCL|RCCL)_\w+) set by environment to (\S+?)\.?\s*$")
-_VERSION = re.compile(r"\b(?:NCCL|RCCL) version\s*:?\s*(\d+\.\d+(?:\.\d+)?)")
+_VERSION = re.compile(r"\b(?:NCCL|RCCL) version\s{0,9}:?\s{0,9}(\d+\.\d+(?:\.\d+)?)")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from falloff.ingest import nemo_automodel
+from falloff.ingest.header_text import first_match
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import TERA
 
 _BAR = re.compile(
-    r"Epoch (?P<epoch>\d+): *:? *(?:(?P<percent>\d+)%\|[^|]*\|)? *(?P<count>\d+)(?:/(?P<total>\d+|\?))?(?:it)? "
-    r"\[(?P<inside>[^\[\]]*)\]"
+    r"Epoch (?P<epoch>\d+): {0,9}:? {0,9}(?:(?P<percent>\d+)%\|[^|]{0,400}\|)? {0,9}(?P<count>\d+)"
+    r"(?:/(?P<total>\d+|\?))?(?:it)? \[(?P<inside>[^\[\]]*)\]"
 )
 _LINE = re.compile(
     r"(?<![A-Za-z])Training epoch (?P<epoch>\d+), iteration (?P<count>\d+)/(?P<total>\d+) \|(?P<rest>.*)$"
@@ -170,10 +171,10 @@ def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
     for field, keys in _COUNTS.items():
         for key in keys:
             pattern = re.compile(rf"\b{key}(?:: |=)(\d{{1,9}})(?=[\s,)]|$)")
-            match = next((match for text in texts if (match := pattern.search(text))), None)
+            match = first_match(pattern, texts)
             if match and int(match[1]) and field not in found:
                 found[field] = int(match[1])
-    members = next((match for text in texts if (match := _MEMBERS.search(text))), None)
+    members = first_match(_MEMBERS, texts)
     if members and int(members[1]):
         found["num_gpus"] = int(members[1])
     return {**found, "memory_kind": "cuda peak"}

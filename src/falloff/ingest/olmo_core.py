@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from falloff.ingest.header_text import first_match
 from falloff.ingest.log_blocks import join_blocks, whole_values
 from falloff.ingest.logtext import Line, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
@@ -113,7 +114,7 @@ def _time(text: str) -> datetime | None:
 
 def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
     found: dict[str, Any] = {"memory_kind": "cuda peak reserved", "tokens_are": "all"}
-    device = next((match for text in texts if (match := _DEVICE.search(text))), None)
+    device = first_match(_DEVICE, texts)
     if device and int(device[2]):
         found |= {"gpu_name": device[1], "reported_peak_flops": float(device[2])}
         found["reported_convention"] = f"OLMo-core: its FLOPs a token over {float(device[2]) / 1e12:g} TFLOP/s"

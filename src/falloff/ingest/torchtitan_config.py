@@ -6,10 +6,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from falloff.ingest.header_text import bracket_block
+
 _BEGIN = re.compile(r"(?:Running with (?:args|configs|config)|Job [Cc]onfig): (?=\{)")
 # 2026's takes some 600 lines
 _LONGEST_CONFIG_LINES = 3000
-_LONGEST_CONFIG_CHARS = 200_000
 LARGEST_COUNT = 10**12
 
 # RunRecord field: where the configuration has it, newest spelling first
@@ -51,20 +52,9 @@ def _printed(texts: Sequence[str]) -> Mapping[str, Any]:
     for position, text in enumerate(texts):
         begin = _BEGIN.search(text)
         if begin is not None:
-            return _parsed(_block([text[begin.end() :], *texts[position + 1 : position + _LONGEST_CONFIG_LINES]]))
+            lines = [text[begin.end() :], *texts[position + 1 : position + _LONGEST_CONFIG_LINES]]
+            return _parsed(bracket_block(lines, "{", "}"))
     return {}
-
-
-def _block(texts: Sequence[str]) -> str:
-    """Return the text up to where its first bracket closes; empty where that is cut off."""
-    lines, depth, size = [], 0, 0
-    for text in texts:
-        lines.append(text)
-        depth += text.count("{") - text.count("}")
-        size += len(text)
-        if depth <= 0 or size > _LONGEST_CONFIG_CHARS:
-            return "\n".join(lines) if depth == 0 else ""
-    return ""
 
 
 def _parsed(block: str) -> Mapping[str, Any]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from falloff.ingest.header_text import bracket_block, first_match
 from falloff.ingest.torchtitan_config import read_config
 from falloff.units import TERA
 
@@ -42,19 +43,19 @@ _LONGEST_MODEL_BLOCK = 100
 def read_facts(texts: Sequence[str]) -> dict[str, Any]:
     """Return the RunRecord fields that the lines before the first step state."""
     found: dict[str, Any] = {**read_config(texts), **_network(texts), **_mesh(texts), **_batch(texts)}
-    version, capacity = _first(_VERSION, texts), _first(_CAPACITY, texts)
+    version, capacity = first_match(_VERSION, texts), first_match(_CAPACITY, texts)
     if version and not version[1].startswith(_UNKNOWN_VERSION):
         found["framework_version"] = version[1]
     if capacity:
         found["gpu_name"] = capacity[1]
-    peak = _first(_PEAK, texts)
+    peak = first_match(_PEAK, texts)
     if peak:
         found["reported_peak_flops"] = float(peak[1])
         convention = f"6 (N - N_embedding) + 12 L h s FLOPs a token over {float(peak[1]) / TERA:g} TFLOP/s"
         found["reported_convention"] = f"TorchTitan: {convention}"
-    if _first(_FALLBACK, texts):
+    if first_match(_FALLBACK, texts):
         found["flags"] = (FALLBACK_FLAG,)
-    if _first(_FLOAT8, texts):
+    if first_match(_FLOAT8, texts):
         found |= {"param_dtype": FLOAT8_LINEAR, "flags": (*found.get("flags", ()), FLOAT8_FLAG)}
     elif any("Mixed precision training is handled by" in text for text in texts):
         found["defaults"] = {"param_dtype": (DEFAULT_PARAM_DTYPE, _DEFAULT_NOTE)}
@@ -64,7 +65,7 @@ def read_facts(texts: Sequence[str]) -> dict[str, Any]:
 
 def _batch(texts: Sequence[str]) -> dict[str, Any]:
     """Return batch and sequence, and what is said when on and passed over when off; empty where neither is said."""
-    trainer, in_tokens = _first(_TRAINER, texts), _first(_TRAINER_IN_TOKENS, texts)
+    trainer, in_tokens = first_match(_TRAINER, texts), first_match(_TRAINER_IN_TOKENS, texts)
     if trainer:
         microbatch, global_batch, seq = map(int, trainer.groups())
         found: dict[str, Any] = {"microbatch": microbatch, "global_batch": global_batch, "seq": seq}
@@ -73,7 +74,7 @@ def _batch(texts: Sequence[str]) -> dict[str, Any]:
         found = {"seq": seq, "global_batch": tokens // seq if seq and tokens % seq == 0 else None}
     else:
         return {}
-    recompute = _first(_RECOMPUTE, texts)
+    recompute = first_match(_RECOMPUTE, texts)
     return {
         **{name: value for name, value in found.items() if value is not None},
         "tokens_per_step": global_batch * seq if trainer else tokens,
@@ -83,40 +84,27 @@ def _batch(texts: Sequence[str]) -> dict[str, Any]:
 
 
 def _arch(found: Mapping[str, Any], texts: Sequence[str]) -> dict[str, Any]:
-    active = _first(_ACTIVE, texts)
+    active = first_match(_ACTIVE, texts)
     if active:
         return {"arch": "moe", "active_params": float(active[1].replace(",", ""))}
     return {"arch": "dense"} if found.get("network", "").startswith("llama3-") else {}
 
 
-def _first(pattern: re.Pattern[str], texts: Sequence[str]) -> re.Match[str] | None:
-    return next((match for text in texts if (match := pattern.search(text))), None)
-
-
 def _network(texts: Sequence[str]) -> dict[str, Any]:
     """Return the shape: printed as JSON since late 2025, before that as TransformerModelArgs(dim=4096, ...)."""
     found: dict[str, Any] = {}
-    size = _first(_SIZE, texts)
+    size = first_match(_SIZE, texts)
     if size:
         found["params"] = float(size[1].replace(",", ""))
     for position, text in enumerate(texts):
         model = _MODEL.search(text)
         if model:
             found["network"] = f"{model[1]}-{model[2]}".lower()
-            return found | _shape(_block([model[3], *texts[position + 1 : position + _LONGEST_MODEL_BLOCK]]))
-    sized = _first(_SIZED_MODEL, texts)  # since 2026 the shape is not printed beside the name
+            return found | _shape(
+                bracket_block([model[3], *texts[position + 1 : position + _LONGEST_MODEL_BLOCK]], "({", ")}")
+            )
+    sized = first_match(_SIZED_MODEL, texts)  # since 2026 the shape is not printed beside the name
     return found | ({"network": f"{sized[1]}-{sized[2]}".lower()} if sized else {})
-
-
-def _block(texts: Sequence[str]) -> str:
-    """Return the text up to where its first bracket closes; empty where that is cut off."""
-    block, depth = "", 0
-    for text in texts:
-        block += text + "\n"
-        depth += sum(text.count(c) for c in "({") - sum(text.count(c) for c in ")}")
-        if depth <= 0:
-            return block
-    return ""
 
 
 def _shape(block: str) -> dict[str, Any]:
@@ -158,7 +146,7 @@ def _degrees(names: Sequence[str], degrees: Sequence[int], texts: Sequence[str])
 
 
 def _mesh(texts: Sequence[str]) -> dict[str, Any]:
-    mesh, older = _first(_MESH, texts), _first(_MESH_BEFORE_2025, texts)
+    mesh, older = first_match(_MESH, texts), first_match(_MESH_BEFORE_2025, texts)
     if mesh:
         degrees = {name: int(degree) for name, degree in re.findall(r"(\w+)=(\d{1,9})(?!\d)", mesh[1])}
     elif older:
