@@ -66,8 +66,16 @@ def test_what_launchers_put_before_a_line_is_taken_off(prefix: str, rank: int | 
 
 @pytest.mark.parametrize(
     "text",
-    ["[titan] 2025-03-12 x", "[0] 2025-06-25 x", "step: 1", "[batch=1/100]:", "12:55:32 x", "00004/21400 (0.02%)"]
-    + ["Step 1 | loss:2.1", "40 | loss 6.6", "beta2: 0.95", "[Rank 0] step=40", "(min, max) time across ranks (ms):"],
+    [
+        *("[titan] 2025-03-12 x", "[0] 2025-06-25 x", "step: 1", "[batch=1/100]:", "12:55:32 x", "00004/21400 (0.02%)"),
+        *(
+            "Step 1 | loss:2.1",
+            "40 | loss 6.6",
+            "beta2: 0.95",
+            "[Rank 0] step=40",
+            "(min, max) time across ranks (ms):",
+        ),
+    ],
 )
 def test_what_belongs_to_a_line_stays(text: str) -> None:
     assert split_prefix(text) == (None, text)
