@@ -7,6 +7,7 @@ import pytest
 
 from falloff.ingest.frameworks import FRAMEWORKS, framework_of, read_framework_log
 from falloff.ingest.logtext import HEAD_CHARS, clean, read_head
+from falloff.ingest.recognise import read_any
 from falloff.spec.source import Framework
 
 FOLDERS = {
@@ -36,6 +37,14 @@ def test_a_real_log_is_its_frameworks(path: Path, framework: str) -> None:
     others = {name for name, other in FRAMEWORKS.items() if name != framework and other.is_log(head)}
     # Megatron's forks over DeepSpeed print the lines of both, and Megatron's say more
     assert others <= ({"deepspeed"} if framework == "megatron-lm" else set())
+
+
+@pytest.mark.parametrize(("path", "framework"), LOGS, ids=lambda value: getattr(value, "name", value))
+def test_a_real_log_that_comes_alone_is_a_record_or_several(path: Path, framework: str) -> None:
+    reading = read_any(path)
+    assert reading.kind == framework
+    assert reading.runs
+    assert all(reading.steps[run.record_id] or run.outcome != "killed" for run in reading.runs)
 
 
 def test_every_framework_that_a_source_may_name_is_read() -> None:
