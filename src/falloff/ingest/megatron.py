@@ -63,7 +63,7 @@ _ENDS = frozenset({_SKIPPED, _NANS, "loss scale"})
 # Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
 _TIMERS = "time (ms)"
 # Two ranks write to one terminal: what the first says without its newline has another's words behind it.
-_NEXT_WORDS = re.compile(rf"({_NANS}: *\d+ \|.*?)(?=\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*")
+_NEXT_WORDS = re.compile(rf"({_NANS}: *\d+ \|.{{0,4000}}?)(?=\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*")
 SKIPPED_ALL = "its iterations were skipped: the loss scale overflowed"
 _NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|/| +[^\d\s]|TFLOPS$)", re.IGNORECASE)
 

@@ -11,7 +11,7 @@ from falloff.units import TERA
 _MODEL = re.compile(r"Building (?!device mesh)(\S+) (\S+?) ?with (.*)")
 _SIZE = re.compile(r"\bsize: ([\d,]{1,24}) total parameters")
 _SIZED_MODEL = re.compile(r"Model (\S+) (\S+) size: [\d,]+ total parameters")
-_MESH = re.compile(r"Building device mesh with parallelism: (.*)")
+_MESH = re.compile(r"Building device mesh with parallelism: (.{1,400})")
 _MESH_BEFORE_2025 = re.compile(r"Building \d-D device mesh with \[(.{0,200}?)\], \[(.{0,100}?)\]")
 _TRAINER = re.compile(r"local batch size (\d{1,9}), global batch size (\d{1,9}),.{0,100}?sequence length (\d{1,9})")
 # since July 2026
