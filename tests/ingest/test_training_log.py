@@ -184,3 +184,10 @@ def test_the_order_of_ranks_within_a_step_does_not_matter(
     (log,) = read_training_log(path, PLAIN)
     assert [step.step_s for step in log.steps] == [float(max(row)) for row in rows]
     assert log.num_rows == num_steps * num_ranks
+
+
+@pytest.mark.parametrize(("text", "number"), [("11.5K", 11500.0), ("N/A", None), ("", None), ("11.5Kx", None)])
+def test_a_field_without_a_place_of_its_own_is_a_number_or_none(text: str, number: float | None) -> None:
+    step = LoggedStep(step=1, more={"rate": text})
+    assert step.number_in_more("rate") == number
+    assert step.number_in_more("other") is None

@@ -14,7 +14,7 @@ from typing import Any
 
 from falloff.ingest.composer_settle import settle
 from falloff.ingest.log_blocks import join_blocks, whole_values
-from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.logtext import Line, first_number
 from falloff.ingest.training_log import LoggedStep, System
 from falloff.units import GIGA
 
@@ -111,8 +111,8 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     number = _step_number(heading, found)
     if number is None:
         return None
-    values = {field: _first(found, names) for field, names in _NAMES.items()}
-    memory = _first(found, _RESERVED)
+    values = {field: first_number(found, names) for field, names in _NAMES.items()}
+    memory = first_number(found, _RESERVED)
     placed = {name for names in (*_NAMES.values(), _RESERVED) for name in names}
     step = LoggedStep(
         step=number,
@@ -130,10 +130,6 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         more={name: value for name, value in found.items() if name not in placed},
     )
     return step, frozenset({"loss"} if step.loss is not None else ())
-
-
-def _first(found: Mapping[str, str], names: Sequence[str]) -> float | None:
-    return next((number_of(found[name]) for name in names if name in found), None)
 
 
 def _step_number(heading: re.Match[str], found: Mapping[str, str]) -> int | None:

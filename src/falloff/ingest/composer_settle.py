@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from falloff.ingest.logtext import number_of
 from falloff.ingest.step_windows import LEAST_DIGITS
 from falloff.ingest.training_log import LoggedStep, Settled
 
@@ -92,11 +91,11 @@ def _without_mixture(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
 
 
 def _batches_per_s(step: LoggedStep) -> float | None:
-    return number_of(step.more.get("throughput/batches_per_sec", "")) or None
+    return step.number_in_more("throughput/batches_per_sec") or None
 
 
 def _clock(step: LoggedStep) -> float | None:
-    return next((number_of(step.more[name]) for name in _CLOCKS if name in step.more), None)
+    return next((step.number_in_more(name) for name in _CLOCKS if name in step.more), None)
 
 
 def _unit_s(steps: Sequence[LoggedStep]) -> float | None:
@@ -125,7 +124,7 @@ def _gpus(steps: Sequence[LoggedStep]) -> int | None:
     """Return how many times one device's rate all devices' is; None where the blocks do not agree."""
     counts: set[int | None] = set()
     for step in steps:
-        of_one = number_of(step.more.get("throughput/device/samples_per_sec", ""))
+        of_one = step.number_in_more("throughput/device/samples_per_sec")
         if step.tokens_per_s and step.tokens_per_gpu_s:
             counts.add(_whole(step.tokens_per_s / step.tokens_per_gpu_s))
         elif step.samples_per_s and of_one and of_one > 100 * _DIGIT:

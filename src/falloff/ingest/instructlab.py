@@ -110,7 +110,7 @@ def _settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[s
     Tokens of steps that are not printed are not known, so that a log with gaps has none.
     """
     has_gaps = any(step.step != before.step + 1 for before, step in itertools.pairwise(steps))
-    tokens = [number_of(step.more.get("num_loss_counted_tokens", "")) for step in steps]
+    tokens = [step.number_in_more("num_loss_counted_tokens") for step in steps]
     known = [value for value in tokens if value is not None and not has_gaps]
     seen = list(itertools.accumulate(known)) if len(known) == len(steps) else [None] * len(steps)
     timed = [
@@ -133,7 +133,7 @@ def _flag(steps: Sequence[LoggedStep]) -> str | None:
     ratios = [
         rate * step.step_s / step.global_batch
         for step in steps
-        if step.step_s and step.global_batch and (rate := number_of(step.more.get("overall_throughput", "")))
+        if step.step_s and step.global_batch and (rate := step.number_in_more("overall_throughput"))
     ]
     # within a step the time between two objects holds more than the step: data and progress bar
     if not ratios or abs(statistics.median(ratios) - 1) <= _LARGEST_DIFFERENCE:

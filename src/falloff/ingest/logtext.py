@@ -3,7 +3,7 @@
 import codecs
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -210,3 +210,8 @@ def number_of(text: str) -> float | None:
         raise ValueError(f"{text[:40]!r} is no number")
     value = float(match["value"].replace(",", ""))
     return value * _SUFFIXES[match["suffix"].upper()] if match["suffix"] else value
+
+
+def first_number(found: Mapping[str, str], names: Iterable[str]) -> float | None:
+    """Return the number of the first of these names that a line has, None for none; errors as of number_of."""
+    return next((number_of(found[name]) for name in names if name in found), None)

@@ -14,7 +14,7 @@ from typing import Any
 
 from falloff.ingest import nemo_automodel
 from falloff.ingest.header_text import first_match
-from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.logtext import Line, first_number, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import TERA
 
@@ -127,7 +127,7 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     number = _step_number(found.get("global_step", ""), int(match["count"]), is_bar=row is None)
     if number is None:
         return None
-    values = {field: next((number_of(found[n]) for n in names if n in found), None) for field, names in _NAMES.items()}
+    values = {field: first_number(found, names) for field, names in _NAMES.items()}
     batch = values["global_batch"]
     step = LoggedStep(
         step=number,

@@ -14,7 +14,7 @@ from typing import Any
 
 from falloff.ingest.header_text import first_match
 from falloff.ingest.log_blocks import join_blocks, whole_values
-from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.logtext import Line, first_number
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import GIB
 
@@ -77,7 +77,7 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     if heading is None:
         return None
     found = {match["name"]: match["value"] for text in whole_values(rest, line) if (match := _VALUE.match(text))}
-    values = {field: _value(found, names) for field, names in _NAMES.items()}
+    values = {field: first_number(found, names) for field, names in _NAMES.items()}
     if values["loss"] is None and values["tokens_per_gpu_s"] is None:
         return None
     total, rate, share, memory = heading["total"], values["steps_per_s"], values["mfu"], values["memory"]
@@ -98,10 +98,6 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
         more={name: value for name, value in found.items() if name not in placed},
     )
     return step, frozenset(name for name in found if name.startswith(_ALWAYS))
-
-
-def _value(found: Mapping[str, str], names: Sequence[str]) -> float | None:
-    return next((number_of(found[name]) for name in names if name in found), None)
 
 
 def _time(text: str) -> datetime | None:

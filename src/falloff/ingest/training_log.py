@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from falloff.ingest.logtext import Line
+from falloff.ingest.logtext import Line, number_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +47,13 @@ class LoggedStep:
     event: str | None = None  # what stopped the steps within this window, as the lines before it say
     unusable: str | None = None  # why its rates count for nothing: a running mean, a first line after a restart
     more: Mapping[str, str] = field(default_factory=dict)  # fields that have no place above, as printed
+
+    def number_in_more(self, name: str) -> float | None:
+        """Return the number of a field that has no place of its own; None where it is not printed, N/A or garbled."""
+        try:
+            return number_of(self.more.get(name, ""))
+        except ValueError:
+            return None
 
 
 @dataclass(frozen=True, kw_only=True)

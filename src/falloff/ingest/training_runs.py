@@ -43,9 +43,12 @@ def read_training_log(path: Path, system: System) -> list[TrainingLog]:
     runs = _split(system.join(lines) if system.join else lines, system)
     logs: list[TrainingLog] = []
     stated: Mapping[str, Any] = {}
-    for run in runs:
-        stated = dict(system.read_facts(_lowest_ranks_texts(run.header))) or stated
-        logs.append(_finish(run, system, stated))
+    try:
+        for run in runs:
+            stated = dict(system.read_facts(_lowest_ranks_texts(run.header))) or stated
+            logs.append(_finish(run, system, stated))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     if not any(log.steps or log.outcome != "killed" for log in logs):
         raise ValueError(f"{path}: holds no whole step line of {system.name}, and no failure")
     return [log for log in logs if log.steps or log.outcome != "killed"]
