@@ -458,3 +458,57 @@ def read_or_refuse(path: Path, told: PowerFormat | None) -> PowerLog | str:
         return read_power(path, told)
     except ValueError as error:
         return str(error)
+
+
+def table(folder: Path, text: str) -> PowerLog:
+    path = folder / "table.csv"
+    path.write_text(text)
+    return read_power(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ("time_s,node_power_w,gpu0_power_w,gpu1_power_w,cpu_power_w", ["0 node", "0", "1", "0 package"]),
+        ("time,usage_mw", ["0"]),
+        ("_timestamp,system.gpu.0.powerWatts,system.gpu.1.powerWatts", ["0", "1"]),
+        ('Time,"DCGM_FI_DEV_POWER_USAGE{gpu=""0""}","DCGM_FI_DEV_POWER_USAGE{gpu=""1""}"', ["0", "1"]),
+        ("time,power (cpu),power (gpu)", ["0 package", "0"]),
+        ("time,Current Socket Graphics Package Power (W)", ["0"]),
+    ],
+)
+def test_columns_of_unlike_devices_and_scopes_stand_apart(tmp_path: Path, header: str, names: list[str]) -> None:
+    width = len(names)
+    rows = "".join(",".join([str(t), *(str(300 + 10 * n) for n in range(width))]) + "\n" for t in range(8))
+    found = table(tmp_path, f"{header}\n{rows}").devices
+    unit = 1e-3 if "_mw" in header else 1.0
+    means = {name: (300 + 10 * n) * unit for n, name in enumerate(names)}
+    assert {name: samples.draw_w.mean() for name, samples in found.items()} == pytest.approx(means)
+
+
+def test_rows_that_name_their_scope_stand_apart(tmp_path: Path) -> None:
+    rows = "".join(f"{t},gpu,560\n{t},module,720\n{t},hbm,50\n{t},what,1\n" for t in range(8))
+    found = table(tmp_path, "t_s,scope,power_w\n" + rows)
+    assert {name: (samples.scope, samples.draw_w.mean()) for name, samples in found.devices.items()} == {
+        "0": ("gpu", 560),
+        "0 module": ("module", 720),
+    }
+    assert found.num_cut_lines == 8
+
+
+def test_an_index_may_be_spelt_in_words(tmp_path: Path) -> None:
+    rows = "".join(f"{1700000000 + t},{t % 2},{300 + t % 2}\n" for t in range(8))
+    found = table(tmp_path, "Timestamp,GPU Index,GPU Power (Watts)\n" + rows).devices
+    assert {name: samples.draw_w.mean() for name, samples in found.items()} == {"0": 300, "1": 301}
+
+
+def test_a_unit_in_words_is_heeded(tmp_path: Path) -> None:
+    rows = "".join(f"{t},300000\n" for t in range(8))
+    assert table(tmp_path, "time,power (milliwatts)\n" + rows).devices["0"].draw_w.mean() == pytest.approx(300)
+
+
+def test_a_table_of_runs_is_no_table_of_samples(tmp_path: Path) -> None:
+    path = tmp_path / "emissions.csv"
+    path.write_text("timestamp,run_id,duration,gpu_power,gpu_energy\n2024-05-01T10:00:00,a,3600.0,310.0,0.31\n" * 2)
+    with pytest.raises(ValueError, match="holds no power samples"):
+        read_power(path)

@@ -15,11 +15,11 @@ import numpy as np
 from falloff.ingest.power_averaging import PART_TIME_SHARE, averaging_s, averaging_words, is_seen_part_time
 from falloff.ingest.power_checks import (
     FEWEST_SAMPLES,
-    LONGEST_GAP_PERIODS,
     SHORTEST_S,
     difference_flags,
     implausible_draw,
     joined,
+    longest_gap_s,
     sampling_period_s,
     seconds_of,
     why_not,
@@ -147,7 +147,7 @@ def _integral_of(series: Samples, windows: Sequence[Window]) -> float | None:
         inside = (time_s > start) & (time_s < end)
         times = np.concatenate([[start], time_s[inside], [end]])
         # readings that were not answered leave holes where samples have none
-        if len(time_s) == 0 or np.diff(times).max() > LONGEST_GAP_PERIODS * period_s:
+        if len(time_s) == 0 or np.diff(times).max() > longest_gap_s(period_s):
             return None
         edges_w = np.interp([start, end], time_s, draw_w)
         energy_j += float(np.trapezoid(np.concatenate([edges_w[:1], draw_w[inside], edges_w[1:]]), times))

@@ -9,7 +9,19 @@ from falloff.ingest.power_samples import Averaging, Scope
 from falloff.ingest.power_values import UNITS
 
 Kind = Literal[
-    "time", "index", "uuid", "bus", "name", "draw", "energy", "reasons", "reason", "clock", "processes", "limit"
+    "time",
+    "index",
+    "uuid",
+    "bus",
+    "name",
+    "scope",
+    "draw",
+    "energy",
+    "reasons",
+    "reason",
+    "clock",
+    "processes",
+    "limit",
 ]
 
 # nvml.h, nvmlClocksEventReason*; idle (1), clocks set by a user (2), synchronised boost (0x10) and clocks of the
@@ -69,12 +81,19 @@ _REASONS = re.compile(r"clocks?_?(?:event|throttle)_?reasons?\.(\w+)")
 _JPWR = re.compile(r"(pynvml|rocm|gh|gc):(.+)")
 _JPWR_AVERAGING: dict[str, Averaging] = {"pynvml": "by generation", "rocm": "average", "gh": "average"}
 
-_UNIT_IN_NAME = re.compile(r"\s*[\[({]\s*([A-Za-zµ]{1,4})\s*[\])}]\s*$")
+_UNIT_IN_NAME = re.compile(r"\s{0,9}[\[({]\s{0,9}([A-Za-zµ]{1,12})\s{0,9}[\])}]\s{0,9}$")
 _UNIT_AT_END = re.compile(r"_(mw|uw|kw|w|mj|uj|kj|j|wh|kwh|mhz|ghz|hz|ms|us|ns|sec|s)$")
-_NAMES_OF_UNITS = {"milliwatt": 1e-3, "microjoule": 1e-6, "millijoule": 1e-3, "kilowatt": 1e3}
-_TIME = re.compile(r"(?:t|ts|time|timestamps?|date|datetime|date_?time|unix_?time|epoch|elapsed(?:_?time)?|wall_?time)")
+# a name that ends in watts is a draw whatever it is called: usage_mw, gpu0 (W)
+_WATTS = re.compile(r"(?:_[mkuµ]?w|[\[({]\s*(?:[mkuµ]?w|(?:kilo|milli)?watts?)\s*[\])}])$")
+_WORDS_OF_UNITS = re.compile(r"(?:micro|milli|kilo)?(?:watt|joule)s?|(?:milli|micro|nano)?seconds?|secs?")
+_NAMES_OF_UNITS = {"milliwatt": 1e-3, "microjoule": 1e-6, "millijoule": 1e-3, "kilowatt": 1e3, "millisecond": 1e-3}
+_TIME = re.compile(
+    r"(?:t|ts|time|timestamps?|date|datetime|date_?time|unix_?time|epoch|elapsed(?:_?time)?|(?:wall|run)_?time"
+    r"|relative_?time(?:_\(\w+\))?)"
+)
 _DEVICE = re.compile(r"(?:gpus?|gpu_?(?:id|index|idx|num)|device_?(?:id|index|idx)?|index|idx|card|gpu_number)")
-_WIDE = re.compile(r"(?:gpu|device|card|rank)[ _:]?(\d+)[ _.:]*(.*)|(power|energy)_?(\d+)")
+# whose column it is in a wide table: gpu0_power_w, system.gpu.0.powerWatts, DCGM_FI_DEV_POWER_USAGE{gpu="0"}, power_0
+_WIDE = re.compile(r"""(?:gpu|device|card|rank)[_:.="']*(\d+)(?!\d)|(?:power|energy)_?(\d+)$""")
 _LIMIT = re.compile(r"(?:(?:enforced|default|max|min|requested)[_. ]+)?power[_. ]*(?:limit|cap)")
 _NO_DRAW = re.compile(r"limit|cap\b|_cap|max|min|default|state|reason|violation|management|util|count|supply|freq|scal")
 
@@ -89,7 +108,12 @@ def column_of(name: str) -> Column | None:
     known = _NVIDIA_SMI.get(key)
     if known:
         return Column(kind=known.kind, unit=unit, averaging=known.averaging, scope=known.scope)
-    return _of_reasons(key) or _of_plain_name(key, unit)
+    return _of_reasons(key) or _of_plain_name(_plain(key), unit, in_watts=_WATTS.search(name.casefold()) is not None)
+
+
+def _plain(key: str) -> str:
+    """Return a name in one spelling: 'GPU Index' is gpu_index, W&B's '_timestamp' is timestamp."""
+    return re.sub(r"\s+", "_", key).strip("_")
 
 
 def columns_of(names: Sequence[str]) -> list[Column | None]:
@@ -111,12 +135,17 @@ def is_nvidia_smi_draw(name: str) -> bool:
 
 def _split_unit(key: str) -> tuple[str, float | None]:
     match = _UNIT_IN_NAME.search(key)
-    if match:
-        return key[: match.start()], UNITS.get(match[1])
+    # what else stands in brackets is part of the name: power (cpu)
+    if match and (match[1] in UNITS or _WORDS_OF_UNITS.fullmatch(match[1])):
+        return key[: match.start()], UNITS.get(match[1], _named_unit(match[1]))
     match = _UNIT_AT_END.search(key)
     if match:
         return key[: match.start()], UNITS[match[1]]
-    return key, next((unit for word, unit in _NAMES_OF_UNITS.items() if word in key), None)
+    return key, _named_unit(key)
+
+
+def _named_unit(words: str) -> float | None:
+    return next((unit for word, unit in _NAMES_OF_UNITS.items() if word in words), None)
 
 
 def _of_jpwr(method: str, rest: str) -> Column:
@@ -142,37 +171,60 @@ def _of_reasons(key: str) -> Column | None:
     return Column(kind="reason", bit=REASON_BITS[match[1]]) if match[1] in REASON_BITS else None
 
 
-def _of_plain_name(key: str, unit: float | None) -> Column | None:
+def _of_plain_name(key: str, unit: float | None, *, in_watts: bool) -> Column | None:
     if _TIME.fullmatch(key):
         return Column(kind="time", unit=unit)
     if _DEVICE.fullmatch(key):
         return Column(kind="index")
+    if key in ("scope", "power_scope", "domain"):
+        return Column(kind="scope")
     if re.fullmatch(r"(?:num_?|compute_?)*(?:processes|procs)", key):
         return Column(kind="processes")
-    if re.fullmatch(r"(?:sm_?(?:clock|clk|freq)|sm|clocks?_?sm|gfx_?clk|gfx_?clock|sclk)", key) and key != "sm":
+    # sm without a unit is dmon's share of time
+    if re.fullmatch(r"(?:sm_?(?:clock|clk|freq)|clocks?_?sm|gfx_?clk|gfx_?clock|sclk)", key) or (key == "sm" and unit):
         return Column(kind="clock", unit=unit)
     if _LIMIT.fullmatch(key):
         return Column(kind="limit", unit=unit)
-    wide = _WIDE.fullmatch(key)
-    device = (wide[1] or wide[4]) if wide else None
+    return _meter_of(key, unit, in_watts=in_watts)
+
+
+def _meter_of(key: str, unit: float | None, *, in_watts: bool) -> Column | None:
+    """Return what a column of power or energy holds, which its words or its unit tell; None for any other."""
+    wide = _WIDE.search(key)
+    device = (wide[1] or wide[2]) if wide else None
     if "energy" in key or "joule" in key:
         return Column(kind="energy", unit=unit, scope=_scope(key), device=device)
-    if re.search(r"power|draw|watt", key) and not _NO_DRAW.search(key):
+    if (in_watts or re.search(r"power|draw|watt", key)) and not _NO_DRAW.search(key):
         return Column(kind="draw", unit=unit, averaging=_averaging(key), scope=_scope(key), device=device)
     return None
+
+
+def scope_in(words: str) -> Scope:
+    """Return the scope that a row names; ValueError for a word that is none."""
+    key = words.strip().casefold()
+    scope = _scope(key)
+    if scope == "gpu" and not re.search(r"gpu|board|device|card|graphics", key):
+        raise ValueError(f"{words[:40]!r} is no scope of power")
+    return scope
 
 
 def _scope(key: str) -> Scope:
     if "module" in key:
         return "module"
-    if re.search(r"memory|_mem|mem_|hbm|dram", key):
+    if re.search(r"memory|_mem|mem_|hbm|dram|\bram\b|ram_", key):
         return "memory"
+    # the socket of an AMD GPU: Current Socket Graphics Package Power (W)
+    if "graphics" in key:
+        return "gpu"
     if re.search(r"package|cpu|rapl|grace", key):
         return "package"
-    return "node" if re.search(r"node|system|chassis|server|host|psu|dcmi|ipmi", key) else "gpu"
+    return "node" if re.search(r"node|system(?![./]gpu)|chassis|server|host|psu|dcmi|ipmi", key) else "gpu"
 
 
 def _averaging(key: str) -> Averaging:
     if re.search(r"instant|true|current_|now", key):
         return "instant"
-    return "average" if re.search(r"average|avg|trailing|mean", key) else "not stated"
+    if re.search(r"average|avg|trailing|mean", key):
+        return "average"
+    # nvmlDeviceGetPowerUsage, which nvidia-smi calls power.draw; DCGM's field 155
+    return "by generation" if re.search(r"power_?usage|^usage$", key) else "not stated"

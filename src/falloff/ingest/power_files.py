@@ -10,6 +10,7 @@ from falloff.ingest.logtext import HEAD_CHARS, read_head
 from falloff.ingest.power_columns import is_nvidia_smi_draw
 from falloff.ingest.power_dmon import read_dmon
 from falloff.ingest.power_nvidia_smi import STAMP, guess_columns, read_nvidia_smi_report
+from falloff.ingest.power_rounds import split_rounds
 from falloff.ingest.power_samples import PowerLog, Scope, Window
 from falloff.ingest.power_tables import Plan, plan_of, read_table, split_fields
 from falloff.ingest.power_values import Clock, find_timezone, number, read_power_lines
@@ -31,6 +32,8 @@ KNOWN_POWER = (
 # Samplers print banners and warnings before their first line.
 _HEAD_LINES = 60
 _GUESS_LINES = 200
+# a row of such a table is a whole run and no sample: CodeCarbon's emissions.csv, lists of runs with their mean power
+_RUN_COLUMNS = frozenset({"end_time", "run_id", "emissions", "emissions_rate", "num_samples", "time_per_epoch"})
 _HDF5_MAGIC = "\ufffdHDF"
 
 
@@ -63,6 +66,8 @@ def _format_of_line(line: str) -> PowerFormat | None:
 def _format_of_header(line: str, rest: Sequence[str]) -> PowerFormat | None:
     """Return the format of a table whose header this line is: its names tell, and a row that fits them follows."""
     text = line.lstrip("\ufeff").strip()
+    if _RUN_COLUMNS & {name.strip() for name in re.split(r"[,;\t]", text)}:
+        return None
     for delimiter in ",;\t":
         names = [name.strip() for name in split_fields(text, delimiter)]
         plan = plan_of(names) if len(names) > 1 else None
@@ -131,7 +136,7 @@ def read_power(
     if kind == "zeus-power":
         return read_table(path, kind, zone=zone, averaging="by generation", power_unit=MILLI, within=within)
     if kind == "nvidia-smi":
-        return _read_nvidia_smi(path, columns, timezone, reading, within, (begin_s, period_s))
+        return split_rounds(_read_nvidia_smi(path, columns, timezone, reading, within, (begin_s, period_s)))
     own = "gpu" if kind == "jpwr" else scope  # jpwr's columns name theirs
     return read_table(path, kind, zone=zone, reading=reading, scope=own, within=within)
 

@@ -68,7 +68,10 @@ class PowerLog:
 
 @dataclass(frozen=True, kw_only=True)
 class Meter:
-    """Whose power a series is, as the file tells. rank orders several readings of it, the preferred one 0."""
+    """Whose power a series is, as the file tells. rank orders several readings of it, the preferred one 0.
+
+    is_one_of_scopes says that the file has other scopes beside it, so that the series' name has to tell them apart.
+    """
 
     device: str
     scope: Scope = "gpu"
@@ -77,11 +80,13 @@ class Meter:
     uuid: str | None = None
     name: str | None = None
     rank: int = 0
+    is_one_of_scopes: bool = False
 
     @cached_property
     def key(self) -> str:
         """Return the series' name: the device, and its scope where that is not the GPU's own."""
-        return self.device if self.scope in ("gpu", "package", "node") else f"{self.device} {self.scope}"
+        own = ("gpu",) if self.is_one_of_scopes else ("gpu", "package", "node")
+        return self.device if self.scope in own else f"{self.device} {self.scope}"
 
 
 def samples_of(
@@ -198,6 +203,10 @@ class Collector:
                 devices[key] = _samples(rows, series.meter)
         if not devices:
             cut = f"; {self.num_cut_lines} lines were cut or garbled" if self.num_cut_lines else ""
+            if any(series.num_seen for series in self._series.values()):
+                raise ValueError(
+                    f"{path}: none of its samples states a power or an energy (format {power_format}){cut}"
+                )
             raise ValueError(f"{path}: holds no whole power sample of the format {power_format}{cut}")
         notes = list(self.notes)
         if self._is_timeless:

@@ -7,7 +7,13 @@ from pathlib import Path
 import numpy as np
 
 from falloff.ingest.power_averaging import averaging_words
-from falloff.ingest.power_checks import energy_difference, implausible_draw
+from falloff.ingest.power_checks import (
+    FEWEST_SAMPLES,
+    energy_difference,
+    implausible_draw,
+    longest_gap_s,
+    sampling_period_s,
+)
 from falloff.ingest.power_clocks import mean_of, share_of
 from falloff.ingest.power_columns import POWER_CAP_BIT, THERMAL_BITS
 from falloff.ingest.power_counter import has_counter, read_counter
@@ -80,7 +86,8 @@ def summarise_device(key: str, samples: Samples) -> DevicePower:
     draws = samples.draw_w[np.isfinite(samples.draw_w)]
     span = _span(samples)
     counter_j, period_s, flags = _counter(samples)
-    integral_j = _integral_j(samples)
+    integral_j, hole = _integral_j(samples)
+    flags += [*_reading_flags(samples), *([hole] if hole else [])]
     ratio = None
     if counter_j is not None and integral_j is not None:
         ratio, flag = energy_difference(counter_j, integral_j)
@@ -131,17 +138,44 @@ def _counter(samples: Samples) -> tuple[float | None, float | None, list[str]]:
     return step_j if step_j > 0 else None, counter.period_s if math.isfinite(counter.period_s) else None, flags
 
 
-def _integral_j(samples: Samples) -> float | None:
+def _reading_flags(samples: Samples) -> list[str]:
+    """Return what readings say that is no measurement: none answered, all 0, a counter that never counts."""
+    draws = samples.draw_w[np.isfinite(samples.draw_w)]
+    counts = samples.energy_j[np.isfinite(samples.energy_j)]
+    flags = []
+    if len(draws) and not draws.any():
+        flags.append("every reading of power is 0 W: the meter does not answer")
+    if not len(draws) and not len(counts):
+        flags.append("no reading of power was answered")
+    if len(counts) and not counts.any():
+        flags.append("no energy by counter: it shows 0 throughout")
+    if 0 < len(draws) < FEWEST_SAMPLES and samples.averaging != "since the reading before":
+        flags.append(f"too few samples: {len(draws)}, a run's power needs {FEWEST_SAMPLES}")
+    return flags
+
+
+def _integral_j(samples: Samples) -> tuple[float | None, str | None]:
+    """Return the energy by readings, and why there is none where samples have a hole, which is not bridged."""
     known = np.isfinite(samples.draw_w) & np.isfinite(samples.time_s)
-    if known.sum() < 2:
-        return None
-    energy_j = float(np.trapezoid(samples.draw_w[known], samples.time_s[known]))
-    return energy_j if energy_j > 0 else None
+    times = samples.time_s[known]
+    # what is a mean since the reading before comes of a counter
+    if known.sum() < 2 or samples.averaging == "since the reading before":
+        return None, None
+    longest_s = float(np.diff(times).max())
+    if longest_s > longest_gap_s(sampling_period_s(times)):
+        return None, f"no energy by integral: the samples have a hole of {longest_s:.4g} s"
+    energy_j = float(np.trapezoid(samples.draw_w[known], times))
+    return (energy_j, None) if energy_j > 0 else (None, None)
 
 
 def _mean_w(samples: Samples, integral_j: float | None, draws: Floats) -> float | None:
-    times = samples.time_s[np.isfinite(samples.draw_w) & np.isfinite(samples.time_s)]
+    known = np.isfinite(samples.draw_w) & np.isfinite(samples.time_s)
+    times = samples.time_s[known]
     seconds = float(times[-1] - times[0]) if len(times) else 0.0
     if integral_j is not None and seconds > 0:
         return integral_j / seconds
+    if samples.averaging == "since the reading before" and known[1:].any():
+        # each stands for the time since the one before; between Zeus's windows nothing is known
+        lengths = np.diff(samples.time_s)[known[1:]]
+        return float(np.average(samples.draw_w[1:][known[1:]], weights=lengths)) if lengths.sum() > 0 else None
     return mean_of(draws) if (draws > 0).any() else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
 
-from falloff.ingest.power_columns import Column, columns_of, is_nvidia_smi_draw
+from falloff.ingest.power_columns import Column, columns_of, is_nvidia_smi_draw, scope_in
 from falloff.ingest.power_counter import with_resolved_units
 from falloff.ingest.power_samples import MOST_SERIES, Averaging, Collector, Meter, PowerLog, Scope, Window
 from falloff.ingest.power_values import Clock, bits, is_active, number, read_power_lines
@@ -167,7 +167,9 @@ class _TableReader:
     def _row(self, fields: list[str], plan: Plan) -> None:
         at, units = plan.at, plan.units
         time_s = self.clock.seconds(fields[at["time"]], units[at["time"]]) if "time" in at else None
-        row_device = self._device(fields, at)
+        row_device, row_scope = self._device(fields, at), scope_in(fields[at["scope"]]) if "scope" in at else None
+        if row_scope == "memory":  # a part of what other rows give
+            return
         reasons = _reasons(fields, plan)
         shared = [_value(fields, at.get(kind), units) for kind in ("clock", "processes", "limit")]
         readings = [
@@ -175,7 +177,7 @@ class _TableReader:
             for group in plan.groups
         ]
         for group, (draw_w, energy_j) in zip(plan.groups, readings, strict=True):
-            meter = self._meter(plan, group, row_device if group.device is None else group.device, fields)
+            meter = self._meter(plan, group, row_device if group.device is None else group.device, fields, row_scope)
             if group.energy is not None and units[group.energy] is None and not _names_unit(fields[group.energy]):
                 self.without_unit.add(meter.key)
             when_s = self.out.placed_s(meter) if time_s is None else time_s
@@ -188,10 +190,10 @@ class _TableReader:
                 return fields[at[kind]].strip()
         return "0"
 
-    def _meter(self, plan: Plan, group: _Group, device: str, fields: list[str]) -> Meter:
+    def _meter(self, plan: Plan, group: _Group, device: str, fields: list[str], row_scope: Scope | None) -> Meter:
         # what is stated holds where no column of the file tells of another scope
-        plain = all(other.scope == "gpu" for other in plan.groups)
-        scope = self._scope if plain else group.scope
+        scopes = {other.scope for other in plan.groups}
+        scope = row_scope or (self._scope if scopes == {"gpu"} else group.scope)
         known = plan.meters.get((device, scope, group.rank))
         if known is None:
             facts = {k: fields[plan.at[k]].strip() if k in plan.at else None for k in ("index", "uuid", "name")}
@@ -203,6 +205,8 @@ class _TableReader:
                 uuid=facts["uuid"],
                 name=facts["name"],
                 rank=group.rank,
+                # jpwr's names of parts of a board tell them by themselves
+                is_one_of_scopes=row_scope is not None or (len(scopes) > 1 and (group.device or "0").isdigit()),
             )
             if len(plan.meters) < MOST_SERIES:
                 plan.meters[device, scope, group.rank] = known
