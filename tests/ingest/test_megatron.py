@@ -223,8 +223,16 @@ def test_how_the_run_went_is_read_from_its_lines(write: WriteLines, lines: list[
     assert read_run(write(*lines)).outcome == outcome
 
 
-def test_a_restart_that_goes_on_where_the_run_stopped_is_another_run(write: WriteLines) -> None:
-    restart = ["[2024-09-01 10:00:00] something", "[before the start of training step] datetime: 2024-09-01 10:00:00"]
+@pytest.mark.parametrize(
+    "begins",
+    [
+        "[before the start of training step] datetime: 2024-09-01 10:00:00",
+        "  successfully loaded checkpoint from /x [ t 1/1, p 1/1 ] at iteration 44",
+        "[rank0]: successfully loaded checkpoint from /x at iteration 44",
+    ],
+)
+def test_a_restart_that_goes_on_where_the_run_stopped_is_another_run(begins: str, write: WriteLines) -> None:
+    restart = ["[2024-09-01 10:00:00] something", begins]
     first, second = read_runs(write(line(43), line(44), *restart, line(45), line(46), line(47)))
     assert (len(first.steps), len(second.steps)) == (2, 3)
     assert second.starts

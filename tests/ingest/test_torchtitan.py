@@ -440,3 +440,19 @@ def test_a_peak_that_is_an_a100s_for_want_of_the_gpus_own_is_flagged(write: Writ
     fields = run_fields(read_torchtitan_log(write(line, peak, step_line(1))))
     assert fields["reported_peak_flops"] == 312e12
     assert fields["flags"] == ("TorchTitan knows no peak of this GPU, and its MFU is over an A100's",)
+
+
+def test_a_field_that_is_not_known_is_none_and_its_line_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    row = (
+        "[titan] 2026-03-01 10:00:0{0},123 - root - INFO - step: {0}  loss:  6.1  memory: 49.66GiB(52.28%)  tps: 5,892"
+    )
+    path.write_text("".join(row.format(step) + "  tflops: N/A  mfu: N/A\n" for step in (3, 4)))
+    (log,) = read_framework_log(path, "torchtitan")
+    assert [(step.tokens_per_gpu_s, step.flops_per_gpu_s) for step in log.steps] == [(5892.0, None)] * 2
+    assert log.num_cut_lines == 0
+
+
+def test_a_log_of_2024_that_fails_before_its_first_step_is_torchtitans() -> None:
+    text = "[rank0]:2024-03-27 14:30:01,182 - root - INFO - Building 2-D device mesh with ['dp', 'tp'], [2, 2]\n"
+    assert framework_of(text) == "torchtitan"

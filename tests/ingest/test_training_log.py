@@ -116,7 +116,11 @@ def test_a_run_that_goes_on_after_a_restart_is_another_one(read: Read) -> None:
     lines = ("[rank0]:" + step_line(4), "[rank0]:start", "[rank0]:" + step_line(5))
     assert [[step.step for step in log.steps] for log in read(*lines)] == [[4], [5]]
     # where several ranks print without saying who they are, one of them may start later
-    assert len(read(step_line(4), "start", step_line(5))) == 1
+    (log,) = read(step_line(4), "start", step_line(5), step_line(6))
+    assert [step.event for step in log.steps] == [None, "the run was started again", None]
+    # one rank prints what a launch begins with, another one the steps
+    alone = replace(PLAIN, ranks_repeat=False)
+    assert len(read("[rank7]:" + step_line(4), "[rank0]:start", "[rank7]:" + step_line(5), system=alone)) == 2
     assert len(read(step_line(4), "start", step_line(5), system=replace(PLAIN, ranks_repeat=False))) == 2
 
 
@@ -144,6 +148,31 @@ def test_a_step_that_no_run_reaches_is_garbled(read: Read) -> None:
         ([step_line(4) + "of=5"], "killed"),
         ([step_line(1), "torch.OutOfMemoryError: CUDA out of memory."], "oom"),
         ([step_line(1), "RuntimeError: NCCL error"], "crash"),
+        ([step_line(1), "[rank3]: ValueError: NCCL error"], "crash"),
+        (
+            [
+                step_line(1),
+                "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-05-01T13:00:00 DUE TO TIME LIMIT ***",
+            ],
+            "timeout",
+        ),
+        (
+            [step_line(1), "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-05-01T13:00:00 DUE TO PREEMPTION ***"],
+            "killed",
+        ),
+        (
+            [
+                step_line(1),
+                "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)",
+                "RuntimeError: x",
+            ],
+            "timeout",
+        ),
+        (
+            [step_line(1), "RuntimeError: x", "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL()"],
+            "crash",
+        ),
+        ([step_line(1), "done", "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2024-05-01T13:00:00 ***"], "ok"),
         ([step_line(1), "STEP step=2 loss=nan s=1", "done"], "unstable"),
         (["torch.OutOfMemoryError: CUDA out of memory."], "oom"),
     ],

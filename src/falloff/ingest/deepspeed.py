@@ -34,7 +34,7 @@ _PIPELINE = re.compile(
 _PARTS = re.compile(r"SamplesPerSec=|\[Rank 0\] step=\d|\biter time \(s\):|\bsteps: \d+ loss: ")
 _STAMP = re.compile(r"\[(?:INFO )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,(\d{3}))?\]")
 _HEAD = re.compile(
-    r"\d, (?:RunningAvg)?SamplesPerSec=\d|\[Rank 0\] step=\d+, skipped=\d+, lr="
+    r"\d, (?:RunningAvg)?SamplesPerSec=(?:\d|-?inf|nan)|\[Rank 0\] step=\d+, skipped=\d+, lr="
     r"|\bsteps: \d+ loss: \S+ .*iter time \(s\): \d|DeepSpeed info: version=|\[config\.py:\d+:print\]"
 )
 # Lines of one step follow one another within so many others: progress bars, warnings, other timers.

@@ -231,7 +231,10 @@ MEGATRON = System(
             re.compile(r"[Nn]eed to rerun step|Unexpected result .* at iteration #"),
         ),
     ),
-    begins=re.compile(r"\[before the start of training step\]|^using world size: \d"),
+    begins=re.compile(
+        r"\[before the start of training step\]|^using world size: \d"
+        r"|^ *successfully loaded checkpoint\b"
+    ),
     ended=re.compile(r"\[after training is done\]|\[exiting program (?:at iteration|after [\d.]+ minutes)"),
     ranks_repeat=False,
     lost_loss=_lost_loss,

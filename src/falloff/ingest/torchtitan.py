@@ -23,7 +23,11 @@ _STEP = re.compile(r"(?:^|INFO - |\] )step:\s*(\d+)(?=\s|,|$)")
 _STEP_AFTER_LOSS = re.compile(r"(?:^|INFO - )current loss: .{1,40} at iter (\d+)(?=\s|$)")
 _COUNT = r"\d{1,3}(?:,\d{3})+|\d+"
 _NUMBER = r"[-+]?(?:\d+\.\d+(?:e[-+]\d+)?|nan|inf)"
-_TAG = re.compile(r"\[titan\] \d{4}-\d\d-\d\d ")
+# The tag is of February 2025; a log that ends before its first step may have no other sign.
+_TAG = re.compile(
+    r"\[titan\] \d{4}-\d\d-\d\d "
+    r"|\d - root - INFO - (?:Starting job: |Building \d-D device mesh with |Training starts at step )"
+)
 _STEP_LINE = re.compile(
     r"(?:^|INFO - |\] )(?:step:\s*\d+\s.{0,300}\b(?:tps|wps):|step:\s*\d+,? .{0,40}\bcurrent loss:"
     r"|current loss: .{1,40} at iter \d|step:\s*\d+\s.{0,60}\biter:\s*\d.{0,60}\bdata:)",
@@ -36,7 +40,7 @@ _FIELDS = {
     "grad_norm": re.compile(rf"\bgrad_norm:\s*({_NUMBER})(?=\s|$)"),
     "memory": re.compile(r"\bmemory:\s*(\d+\.\d+)GiB\("),
     "tps": re.compile(rf"\b(?:tps|wps):\s*({_COUNT})(?=\s|$)"),
-    "tflops": re.compile(r"\btflops:\s*((?:\d{1,3}(?:,\d{3})*|\d+)\.\d\d)(?=\s|$)"),
+    "tflops": re.compile(r"\btflops:\s*((?:\d{1,3}(?:,\d{3})*|\d+)\.\d\d|N/A)(?=\s|$)"),
     "mfu": re.compile(r"\bmfu:\s*(\d+\.\d\d%|N/A)"),
     "iter": re.compile(r"\biter:\s*(\d+(?:\.\d+)?)(?=\s|$)"),
 }

@@ -9,6 +9,18 @@ from falloff.ingest.training_log import LoggedStep
 
 OUT_OF_MEMORY = re.compile(r"OutOfMemoryError|CUDA out of memory|HIP out of memory")
 FAILURE = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): .+")
+# What stops a run from without, and its outcome: Slurm's and Kubernetes' words, torchrun's of a rank that was killed,
+# and NCCL's watchdog, whose time runs out where a rank waits for one that will not come.
+STOPS = (
+    ("timeout", re.compile(r"CANCELLED AT \S+ DUE TO TIME LIMIT|Watchdog caught collective operation timeout")),
+    (
+        "killed",
+        re.compile(
+            r"CANCELLED AT \S+|DUE TO (?:PREEMPTION|NODE FAILURE)|DueToPreemption|[Oo]om[-_ ][Kk]ill|OOMKilled"
+            r"|\bSignal 9 \(SIGKILL\) received|\bexitcode +: -(?:9|15)\b|exiting program after receiving SIG"
+        ),
+    ),
+)
 _LONGEST_REASON_CHARS = 200
 
 
@@ -18,7 +30,7 @@ class EndSigns:
 
     ended: bool = False
     out_of_memory: str | None = None
-    failure: str | None = None
+    failure: tuple[str, str] | None = None  # the first one's outcome and words: others follow from it
     lost_loss: int | None = None
 
     def note(self, text: str, ended: re.Pattern[str] | None) -> None:
@@ -26,8 +38,9 @@ class EndSigns:
         self.ended = self.ended or bool(ended and ended.search(text))
         if self.out_of_memory is None and OUT_OF_MEMORY.search(text):
             self.out_of_memory = text.strip()[:_LONGEST_REASON_CHARS]
-        if self.failure is None and FAILURE.search(text):
-            self.failure = text.strip()[:_LONGEST_REASON_CHARS]
+        if self.failure is None:
+            outcome = "crash" if FAILURE.search(text) else next((o for o, stop in STOPS if stop.search(text)), None)
+            self.failure = (outcome, text.strip()[:_LONGEST_REASON_CHARS]) if outcome else None
 
 
 def outcome_of(signs: EndSigns, steps: Sequence[LoggedStep]) -> tuple[str, str | None]:
@@ -49,7 +62,7 @@ def outcome_of(signs: EndSigns, steps: Sequence[LoggedStep]) -> tuple[str, str |
     if signs.out_of_memory:
         return "oom", signs.out_of_memory
     if signs.failure:
-        return "crash", signs.failure
+        return signs.failure
     where = f"after step {last.step}" if last else "before the first step line"
     return "killed", f"the log ends {where} and does not say that the run is done; it may be an excerpt"
 

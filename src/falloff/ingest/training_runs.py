@@ -16,6 +16,7 @@ from falloff.ingest.training_outcome import EndSigns, outcome_of
 LARGEST_SKEW_S = 10.0
 # The longest runs take some million steps; a larger number is garbled, and would not fit a record's whole numbers.
 LARGEST_STEP = 10**12
+STARTED_AGAIN = "the run was started again"
 # Configurations and the printed network come to some thousand lines.
 MOST_HEADER_LINES = 20_000
 # Of a trainer's own remarks these many are enough to tell what it counts.
@@ -93,6 +94,8 @@ def _split(lines: Iterable[Line], system: System) -> list[_Run]:
         before = run.last_of_rank.get(line.rank)
         if before is not None and _is_another_run(before, step, line.rank, between, system):
             run = _begin_again(runs, between, system)
+        elif before is not None and line.rank is None and system.ranks_repeat and _begins(between, system):
+            run.event = run.event or STARTED_AGAIN
         run_of[stream] = run
         if not run.rows:
             run.header += between
@@ -163,7 +166,9 @@ def _is_another_run(
     if step.step == before.step and _is_same_line(before, step):
         return False  # written twice, by a logger and by tee
     is_told_apart = not system.ranks_repeat or rank is not None
-    if is_told_apart and _begins([line for line in between if line.rank == rank], system):
+    # where one rank alone prints steps, another prints what a launch begins with
+    own = [line for line in between if line.rank in (None, rank)] if system.ranks_repeat else between
+    if is_told_apart and _begins(own, system):
         return True  # a restart that goes on from the step at which the run before it stopped
     if step.step > before.step:
         return False
