@@ -2,18 +2,18 @@
 
 import codecs
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
-GZIP_MAGIC = b"\x1f\x8b"
+from falloff.ingest.unpacking import GZIP_MAGIC, Unpacked
+
 CHUNK_BYTES = 1 << 18
 # A log tells its framework within this many characters; what TorchTitan prints before its first step line may be long.
 HEAD_CHARS = 1 << 20
 # Lines of real logs that hold a value are below 20 KiB; what is longer is a blob that somebody printed.
 LONGEST_LINE_CHARS = 1 << 20
-# gzip cannot pack more than 1032 to 1, logs pack 5 to 30 to 1 (the shipped ones 4 to 8).
+# Logs pack 5 to 30 to 1 (the shipped ones 4 to 8).
 MOST_UNPACKED_RATIO = 200
 LEAST_SUSPICIOUS_BYTES = 64 << 20
 
@@ -88,41 +88,54 @@ def read_lines(path: Path) -> Iterator[Line]:
     gives what is whole before the cut. ValueError, one sentence, for a file that cannot be read or unpacked, and
     for one that unpacks to so much more than its size that it is no log.
     """
-    for text, is_ended in _pieces(path):
+    for text, is_ended in text_lines(path, LONGEST_LINE_CHARS):
         rank, rest = split_prefix(clean(text))
         rest = rest.rstrip()
         if rest:
             yield Line(rank, rest, is_ended)
 
 
-def _pieces(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each line, and whether it was ended."""
+def text_lines(
+    path: Path,
+    longest_chars: int = LONGEST_LINE_CHARS,
+    most_ratio: int = MOST_UNPACKED_RATIO,
+    freely_bytes: int = LEAST_SUSPICIOUS_BYTES,
+) -> Iterator[tuple[str, bool]]:
+    """Yield each line as it stands, and whether it was ended; of one that is too long its beginning, as not ended.
+
+    The bounds are those of unpacking.Unpacked; errors as of read_lines.
+    """
     rest, too_long = "", False
-    for text in read_text(path):
+    for text in read_text(path, most_ratio, freely_bytes):
         lines = _ENDS.split(rest + text)
         rest = lines.pop()
         for line in lines:
             if not too_long:
-                yield line, True
+                yield line[:longest_chars], len(line) <= longest_chars
             too_long = False
-        if len(rest) > LONGEST_LINE_CHARS:
+        if len(rest) > longest_chars:
             if not too_long:
-                yield rest[:LONGEST_LINE_CHARS], False
+                yield rest[:longest_chars], False
             rest, too_long = "", True
     if rest and not too_long:
         yield rest, False
 
 
-def read_text(path: Path) -> Iterator[str]:
+def read_text(
+    path: Path, most_ratio: int = MOST_UNPACKED_RATIO, freely_bytes: int = LEAST_SUSPICIOUS_BYTES
+) -> Iterator[str]:
     """Yield the text of a file in pieces, UTF-8 or UTF-16, undecodable bytes replaced; errors as of read_lines."""
     decoder = None
     try:
         with path.open("rb") as stream:
-            for piece in _unpacked(stream, path):
+            source = Unpacked(stream, path, most_ratio, freely_bytes)
+            while piece := source.read(CHUNK_BYTES):
                 decoder = decoder or codecs.getincrementaldecoder(_encoding_of(piece))(errors="replace")
                 yield decoder.decode(piece)
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
+    if source.damage and not source.num_unpacked:
+        raise ValueError(f"{path}: is compressed and cannot be unpacked ({source.damage})")
 
 
 def _encoding_of(first: bytes) -> str:
@@ -152,35 +165,6 @@ def is_gzip(path: Path) -> bool:
             return stream.read(2) == GZIP_MAGIC
     except OSError as error:
         raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-
-
-def _unpacked(stream: BinaryIO, path: Path) -> Iterator[bytes]:
-    first = stream.read(CHUNK_BYTES)
-    if not first.startswith(GZIP_MAGIC):
-        while first:
-            yield first
-            first = stream.read(CHUNK_BYTES)
-        return
-    unpacker, packed, unpacked = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), 0, 0
-    while first:
-        packed += len(first)
-        while first:
-            try:
-                piece = unpacker.decompress(first, CHUNK_BYTES)
-            except zlib.error as error:
-                if not unpacked:
-                    raise ValueError(f"{path}: is compressed and cannot be unpacked ({error})") from error
-                return  # damaged from here on: what is whole before it counts, as for a file that is cut
-            unpacked += len(piece)
-            if unpacked > max(LEAST_SUSPICIOUS_BYTES, MOST_UNPACKED_RATIO * packed):
-                raise ValueError(f"{path}: unpacks to more than {MOST_UNPACKED_RATIO} times its size; no log does")
-            if piece:
-                yield piece
-            first = unpacker.unconsumed_tail
-            if unpacker.eof:
-                # gzip files may be joined
-                first, unpacker = unpacker.unused_data.lstrip(b"\0"), zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        first = stream.read(CHUNK_BYTES)
 
 
 _SUFFIXES = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}

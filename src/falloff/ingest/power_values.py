@@ -8,14 +8,14 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from falloff.ingest.logtext import is_gzip, read_text
+from falloff.ingest.logtext import text_lines
 
 # Lines of power files are below 1 KiB; nvidia-smi can print some 200 columns.
 LONGEST_LINE_CHARS = 1 << 16
 
 # Rows of an idle GPU pack 20 to 40 to 1: their times differ.
 MOST_UNPACKED_RATIO = 100
-LEAST_SUSPICIOUS_CHARS = 16 << 20
+LEAST_SUSPICIOUS_BYTES = 16 << 20
 
 UNITS = {
     "w": 1.0,
@@ -177,27 +177,7 @@ def _offset(text: str) -> tzinfo:
 
 
 def read_power_lines(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield the lines that hold anything, and whether each was ended; errors as of logtext.read_text.
-
-    A line too long for a power file is passed on as far as that, as one that was not ended.
-    """
-    rest, too_long, num_chars = "", False, 0
-    most = max(LEAST_SUSPICIOUS_CHARS, MOST_UNPACKED_RATIO * path.stat().st_size) if is_gzip(path) else math.inf
-    for text in read_text(path):
-        num_chars += len(text)
-        if num_chars > most:
-            raise ValueError(
-                f"{path}: unpacks to more than {MOST_UNPACKED_RATIO} times its size, as no power file does"
-            )
-        lines = (rest + text).split("\n")
-        rest = lines.pop()
-        for line in lines:
-            if not too_long and line and not line.isspace():
-                yield line[:LONGEST_LINE_CHARS].rstrip("\r"), len(line) <= LONGEST_LINE_CHARS
-            too_long = False
-        if len(rest) > LONGEST_LINE_CHARS:
-            if not too_long:
-                yield rest[:LONGEST_LINE_CHARS], False
-            rest, too_long = "", True
-    if rest and not too_long and not rest.isspace():
-        yield rest, False
+    """Yield the lines that hold anything, and whether each was ended; as logtext.text_lines."""
+    for line, is_ended in text_lines(path, LONGEST_LINE_CHARS, MOST_UNPACKED_RATIO, LEAST_SUSPICIOUS_BYTES):
+        if line and not line.isspace():
+            yield line, is_ended

@@ -17,7 +17,8 @@ from falloff.ingest.call_matching import MatchedCall, RankCall, match_calls, ran
 from falloff.ingest.clocks import Alignment, align_clocks
 from falloff.ingest.exposure import Exposure, measure_exposure
 from falloff.ingest.kernel_names import NAMING, SYNCHRONISING, Naming
-from falloff.ingest.trace import Trace, TraceError, read_trace
+from falloff.ingest.trace import Trace, read_trace
+from falloff.ingest.trace_file import TraceError
 from falloff.ingest.trace_steps import FEWEST_KERNELS_SHARE, windows
 
 

@@ -18,9 +18,7 @@ from falloff.ingest.comm_details import NO_DETAIL, CommDetail
 from falloff.ingest.device_events import Columns, StepNote, kinds_of
 from falloff.ingest.kernel_names import NAMING, POINT_TO_POINT, KernelClass, Naming
 from falloff.ingest.nccl_profiler import PLUGIN_CATEGORIES
-from falloff.ingest.trace_file import GZIP_MAGIC, TraceError, TraceFile
-
-__all__ = ["GZIP_MAGIC", "Step", "Trace", "TraceError", "read_trace"]
+from falloff.ingest.trace_file import TraceError, TraceFile
 
 Status = Literal["ok", "trace_truncated"]
 Integers = npt.NDArray[np.int64]

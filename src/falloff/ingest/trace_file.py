@@ -5,19 +5,18 @@ A block of events at a time is held, so the memory is the block's and not the fi
 
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from falloff.ingest.event_index import Doubtful, EventIndex, index_events
+from falloff.ingest.unpacking import BombError, Unpacked
 
-GZIP_MAGIC = b"\x1f\x8b"
 CHUNK_BYTES = 2 << 20
 # An event that is not closed after so much is garbled rather than long; real ones are below 100 KiB.
 LONGEST_EVENT_BYTES = 16 << 20
-# Kineto's traces pack 10 to 30 to one; deflate's limit, which a file made to exhaust memory nears, is 1,032.
+# Kineto's traces pack 10 to 30 to one.
 _MOST_UNPACKING = 300
 _UNPACKED_FREELY_BYTES = 64 << 20
 
@@ -63,74 +62,6 @@ def is_cut(error: json.JSONDecodeError) -> bool:
     return _CUT_VALUE.match(error.doc, error.pos) is not None
 
 
-class _Unpacked:
-    """A file's bytes, unpacked if they begin as gzip does whatever the name says."""
-
-    def __init__(self, file: BinaryIO, path: Path) -> None:
-        self.path = path
-        self.is_cut = False
-        self._file = file
-        self._unpacker: Any = None
-        self._packed = b""
-        self.num_packed = self.num_unpacked = 0
-        head = file.read(2)
-        file.seek(0)
-        if head == GZIP_MAGIC:
-            self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-
-    def read(self, size: int) -> bytes:
-        """Return up to `size` further bytes, none at the end or where the file breaks off."""
-        if self._unpacker is None:
-            return self._file.read(size)
-        while not self.is_cut:
-            if not self._packed and not self._refill():
-                return b""
-            piece = self._unpack(size)
-            if piece:
-                self.num_unpacked += len(piece)
-                self._refuse_bomb()
-                return piece
-        return b""
-
-    def _refill(self) -> bool:
-        self._packed = self._file.read(1 << 16)
-        self.num_packed += len(self._packed)
-        self.is_cut = not self._packed and not self._unpacker.eof
-        return bool(self._packed)
-
-    def _unpack(self, size: int) -> bytes:
-        if self._unpacker.eof:  # gzip files may be joined
-            self._unpacker = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
-        before = self._unpacker.copy()
-        try:
-            piece: bytes = self._unpacker.decompress(self._packed, size)
-        except zlib.error:
-            self.is_cut = True
-            return _whole_part(before, self._packed, size)
-        self._packed = self._unpacker.unused_data if self._unpacker.eof else self._unpacker.unconsumed_tail
-        return piece
-
-    def _refuse_bomb(self) -> None:
-        if self.num_unpacked > max(_UNPACKED_FREELY_BYTES, _MOST_UNPACKING * self.num_packed):
-            raise TraceError(
-                "not_a_trace",
-                f"{self.path}: unpacks to more than {_MOST_UNPACKING} times its size, which no trace does",
-            )
-
-
-def _whole_part(unpacker: Any, packed: bytes, size: int) -> bytes:
-    """Return what stands before the damage, which the unpacker gives only where the damage is not in the same call."""
-    whole = b""
-    for i in range(len(packed)):
-        try:
-            whole += unpacker.decompress(packed[i : i + 1])
-        except zlib.error:
-            break
-        if len(whole) >= size:
-            break
-    return whole
-
-
 @dataclass(frozen=True)
 class ParsedEvents:
     """Events of a block that had to be read one by one."""
@@ -151,7 +82,7 @@ class TraceFile:
         self.is_cut = False
         self.is_bare = False
         self.num_events = 0
-        self._source = _Unpacked(file, path)
+        self._source = Unpacked(file, path, _MOST_UNPACKING, _UNPACKED_FREELY_BYTES)
         self._events_before = 0
         self._data = b""
         self._offset = 0  # of the first byte of _data in the file
@@ -169,7 +100,10 @@ class TraceFile:
         """Read on, doubling what is held; False at the end."""
         if len(self._data) > LONGEST_EVENT_BYTES:
             return False
-        piece = self._source.read(max(CHUNK_BYTES, len(self._data)))
+        try:
+            piece = self._source.read(max(CHUNK_BYTES, len(self._data)))
+        except BombError as error:
+            raise TraceError("not_a_trace", str(error)) from error
         self._data += piece
         return bool(piece)
 
