@@ -17,7 +17,7 @@ from falloff.units import TERA
 
 _ITERATION = re.compile(r"\biteration: (\d{1,15}) / (\d{1,15})(?= \|)")
 # '01/17/2024 13:47:27 [INFO|DP=0|PP=0|TP=0|node]: '; since March 2025 no year and only ranks of which there are several
-_PREFIX = re.compile(r"(?P<time>\d\d/\d\d(?:/\d{4})? \d\d:\d\d:\d\d) \[[A-Z]+(?P<ranks>(?:\|[^\]|]*)*)\]: ")
+_PREFIX = re.compile(r"(?P<time>\d\d/\d\d(?:/\d{4})? \d\d:\d\d:\d\d) \[[A-Z]+(?P<ranks>(?:\|[^\]|]{0,100}){0,12})\]: ")
 _NAMES = frozenset({"consumed_tokens", PER_S, PER_GPU, BATCH, "lm_loss", "lr", "model_tflops_per_gpu"})
 _STEP_NAMES = (f"{TIME}:", f"{PER_S}:", f"{PER_GPU}:", "model_tflops_per_gpu:", f"{HARDWARE}:")
 _HEAD = re.compile(rf"\b(?:{TIME}|{TIME_UNTIL_2025}): \S+ \| {PER_S}: ")

@@ -7,7 +7,7 @@ from typing import Any
 from falloff.spec.network import Network
 
 # every line of a message has the prefix of its own
-_PREFIX = re.compile(r"^.*?\[[A-Z]+(?:\|[^\]|]*)*\]: ?")
+_PREFIX = re.compile(r"^.{0,400}?\[[A-Z]{1,20}(?:\|[^\]|]{0,100}){0,12}\]: ?")
 _START = re.compile(r"\bmbs: (\d{1,9}) \| grad_accum: (\d{1,9}) \| (.*)")
 _START_FIELD = re.compile(r"\b(global_batch_size|sequence_length|cp): (\d{1,12})\b")
 _VERSION = re.compile(r"\b(nanotron|torch) version: (\S+)")
