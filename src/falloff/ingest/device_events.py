@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,7 +9,9 @@ import numpy.typing as npt
 
 from falloff.ingest.comm_details import Details, detail_of
 from falloff.ingest.event_index import EventIndex, Mask, Places, Values, equals, parse_numbers
+from falloff.ingest.event_times import LARGEST_NS, LONGEST_NS, nanoseconds, span_ns
 from falloff.ingest.kernel_names import KINDS, KernelClass, Naming, classify
+from falloff.ingest.paired_events import Pairs
 from falloff.ingest.trace_file import ParsedEvents, load
 
 Integers = npt.NDArray[np.int64]
@@ -25,11 +26,9 @@ _FIRST_MEMORY, _FIRST_LAUNCH = len(_KERNEL) + 1, len(_KERNEL) + len(_MEMORY) + 1
 _FIRST_NOTE = _FIRST_LAUNCH + len(_LAUNCH)
 _STEP_NAME = re.compile(r"^ProfilerStep#?\s*(\d+)$")
 
-# Nothing runs on a GPU for a day, NCCL gives up after minutes; unsigned differences that went below zero do.
-LONGEST_NS = 24 * 3600 * 10**9
-_LARGEST_NS = 2**62
 _NARROW = 2**31
 NOT_STATED = -1
+_FIRST_NAMED_DEVICE = 2**40  # above any number of a process
 
 
 class StepNote(NamedTuple):
@@ -46,6 +45,9 @@ class Columns:
 
     def __init__(self, naming: Naming) -> None:
         self.num_rejected = 0
+        self.num_categories = 0  # events that say one, without which nothing tells what ran on the device
+        self.device_names: dict[str, int] = {}  # where devices are called by words
+        self.pairs = Pairs()
         self.num_phases = 0  # events that say their phase, which every trace event does
         self.first_category: str | None = None
         self.steps: list[StepNote] = []
@@ -89,11 +91,14 @@ class Columns:
     def _add_index(self, index: EventIndex) -> None:
         categories = index.find("cat")
         self._see_first(index.data[categories.begin[0] : max(int(categories.end[0]), 0)])
+        self.num_categories += int((categories.begin >= 0).sum())
         category = equals(index, categories, _WANTED)
         if not self.num_phases:
             self.num_phases = int((index.find("ph").begin >= 0).sum())
         wanted = category > 0
-        category[equals(index, index.find("ph", wanted), (b"X",)) == 0] = 0
+        phase = equals(index, index.find("ph", wanted), (b"X", b"B"))
+        self.pairs.has_begun |= bool(((phase == 2) & (category < _FIRST_LAUNCH)).any())
+        category[phase != 1] = 0
         columns, uncertain = self._quick_columns(index, category)
         launches = self._add_launches(index, category)
         names = index.find("name", category >= _FIRST_NOTE)
@@ -102,6 +107,7 @@ class Columns:
         parse[uncertain] = parse[launches] = parse[notes] = True
         which = np.flatnonzero(parse).tolist()
         rows = self._parsed_rows([(i, load(index.data[index.starts[i] : index.ends[i]])) for i in which])
+        rows += self._paired_rows(index) if self.pairs.has_begun else []
         if rows:
             columns = [np.concatenate(pair) for pair in zip(columns, _as_columns(rows), strict=True)]
             columns = [column[np.argsort(columns[0], kind="stable")] for column in columns]
@@ -118,7 +124,7 @@ class Columns:
         certain = has_start & has_duration & (found["name"].end[which] >= 0)
         for _, is_known in ids:
             certain &= is_known
-        rejected = certain & ((duration > LONGEST_NS) | (start > _LARGEST_NS))
+        rejected = certain & ((duration > LONGEST_NS) | (start > LARGEST_NS))
         self.num_rejected += int(rejected.sum())
         kept = np.flatnonzero(certain & ~rejected)
         events = which[kept]
@@ -173,9 +179,15 @@ class Columns:
         self._launches.append((correlation[kept], start[kept]))
         return which[~certain]
 
+    def _paired_rows(self, index: EventIndex) -> list[tuple[int, ...]]:
+        which = np.flatnonzero(equals(index, index.find("ph"), (b"B", b"E"))).tolist()
+        ends = [(i, load(index.data[index.starts[i] : index.ends[i]])) for i in which]
+        return self._parsed_rows(self.pairs.whole(ends))
+
     def _add_parsed(self, events: Sequence[dict[str, Any]]) -> None:
         self.num_phases += sum("ph" in event for event in events)
-        rows = self._parsed_rows(list(enumerate(events)))
+        self.num_categories += sum("cat" in event for event in events)
+        rows = self._parsed_rows([*enumerate(events), *self.pairs.whole(enumerate(events))])
         if rows:
             self._append(_as_columns(rows))
 
@@ -201,9 +213,19 @@ class Columns:
         args = event.get("args")
         number = self._number_of(is_kernel, str(event.get("name")).encode("utf-8", "replace"))
         stated = args if isinstance(args, dict) else {}
-        ids = (_integer(stated.get("stream")), _integer(stated.get("correlation")), _integer(event.get("pid")))
+        ids = (_integer(stated.get("stream")), _integer(stated.get("correlation")), self._device(event.get("pid")))
         is_communication = self.classes[number].kind == "communication"
         return start, end, number, *ids, self.details.add(detail_of(args)) if is_communication else NOT_STATED
+
+    def _device(self, value: Any) -> int:
+        number = _integer(value)
+        if number == NOT_STATED and isinstance(value, str):
+            return self.device_names.setdefault(value, _FIRST_NAMED_DEVICE + len(self.device_names))
+        return number
+
+    def num_unended(self) -> int:
+        """Return how many device events began and did not end."""
+        return self.pairs.num_open(category.decode() for category in _WANTED[: _FIRST_LAUNCH - 1])
 
     def _add_launch(self, event: Mapping[str, Any]) -> None:
         args = event.get("args")
@@ -245,35 +267,11 @@ def _is_step(index: EventIndex, names: Values, i: int) -> bool:
     return index.data.startswith(b"ProfilerStep", int(names.begin[i]))
 
 
-def span_ns(event: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return start and end in nanoseconds; None where they are absent, garbled, run backwards or last a day."""
-    start, duration = nanoseconds(event.get("ts")), nanoseconds(event.get("dur"))
-    if start is None or duration is None or not 0 <= duration <= LONGEST_NS:
-        return None
-    return start, start + duration
-
-
-def nanoseconds(microseconds: Any) -> int | None:
-    """Return whole nanoseconds of whole or decimal microseconds, None for what is no time.
-
-    Kineto writes microseconds, first whole ones, since 2024 with three decimals; displayTimeUnit changes nothing.
-    """
-    if isinstance(microseconds, bool) or not isinstance(microseconds, int | str):
-        return None
-    try:
-        number = Decimal(microseconds)
-        if not number.is_finite() or abs(number) > _LARGEST_NS // 1000:
-            return None
-        return round(number * 1000)
-    except InvalidOperation:
-        return None
-
-
 def _integer(value: Any) -> int:
     """Return a number of stream, device or call, -1 where there is none."""
     if isinstance(value, str) and value.isdecimal() and len(value) < 18:
         return int(value)
-    return value if type(value) is int and 0 <= value < _LARGEST_NS else NOT_STATED
+    return value if type(value) is int and 0 <= value < LARGEST_NS else NOT_STATED
 
 
 def kinds_of(classes: list[KernelClass]) -> npt.NDArray[np.uint8]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from falloff.ingest.device_events import LONGEST_NS, nanoseconds
 from falloff.ingest.event_index import EventIndex
+from falloff.ingest.event_times import LONGEST_NS, nanoseconds
 from falloff.ingest.trace_file import ParsedEvents, TraceError, TraceFile, load
 
 # what the plugin calls its events since NCCL 2.23 (GROUP, COLL, PROXY) and since 2.27 (..._API)

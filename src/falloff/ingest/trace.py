@@ -6,7 +6,7 @@ of its kernels' times only.
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -111,11 +111,17 @@ def read_trace(path: Path, *, naming: Naming = NAMING, device: int | None = None
         raise TraceError("not_a_trace", f"{path}: is a list of other things than trace events, none has a phase (ph)")
     if columns.first_category in PLUGIN_CATEGORIES:
         raise TraceError("not_a_trace", f"{path}: is the output of NCCL's profiler plugin and no Kineto trace")
+    if document.num_events and not columns.num_categories and not document.is_cut:
+        raise TraceError(
+            "not_a_trace",
+            f"{path}: none of its events has a category (cat), by which Kineto tells what ran on the device; "
+            "traces of JAX, TensorFlow and torch before 1.8.1 are not read",
+        )
     return _trace(document, columns, device, rank)
 
 
 def _trace(document: TraceFile, columns: Columns, device: int | None, stated_rank: int | None) -> Trace:
-    chosen = _of_device(columns.events("device"), device, document.path)
+    chosen = _of_device(columns.events("device"), device, columns.device_names, document.path)
     base = document.header.get("baseTimeNanoseconds")
     offset = base if type(base) is int and abs(base) < 2**62 else 0
     correlation, launched = columns.launches()
@@ -124,7 +130,7 @@ def _trace(document: TraceFile, columns: Columns, device: int | None, stated_ran
         path=str(document.path),
         status="trace_truncated" if document.is_cut else "ok",
         num_events=document.num_events,
-        num_rejected=columns.num_rejected,
+        num_rejected=columns.num_rejected + columns.num_unended(),
         rank=rank,
         world_size=world_size,
         start_ns=columns.events("start")[chosen] + offset,
@@ -142,7 +148,7 @@ def _trace(document: TraceFile, columns: Columns, device: int | None, stated_ran
     )
 
 
-def _of_device(devices: Integers, device: int | None, path: Path) -> Any:
+def _of_device(devices: Integers, device: int | None, names: Mapping[str, int], path: Path) -> Any:
     """Return which events are of the device that is asked for, all where there is but one."""
     found = np.unique(devices).tolist()
     if device is not None:
@@ -150,10 +156,11 @@ def _of_device(devices: Integers, device: int | None, path: Path) -> Any:
             raise TraceError("not_a_trace", f"{path}: holds nothing of device {device}; it has those of {found}")
         return devices == device
     if len(found) > 1:
+        called = {number: repr(name) for name, number in names.items()}
+        listed = ", ".join(called.get(number, str(number)) for number in found[:8])
         raise TraceError(
             "not_a_trace",
-            f"{path}: kernels of {len(found)} devices ({', '.join(map(str, found[:8]))}); "
-            "the trace of one rank and one device is needed",
+            f"{path}: kernels of {len(found)} devices ({listed}); the trace of one rank and one device is needed",
         )
     return slice(None)
 

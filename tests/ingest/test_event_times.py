@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.ingest.device_events import nanoseconds, span_ns
+from falloff.ingest.event_times import nanoseconds, span_ns
 
 
 @given(st.integers(-(10**18), 10**18))
