@@ -1,4 +1,4 @@
-"""Feeds one reader mutated files, in a process of its own with 1 GB of memory and 5 s a file.
+"""Feeds one reader mutated files, in a process of its own with 1 GB of memory and 5 s of processor time a file.
 
 python tests/ingest/fuzz_worker.py KIND NUMBER FOLDER SAMPLE... ends with 0 where each file ended in a reading or in
 one sentence; else it says which seed did not, and how.
@@ -8,6 +8,7 @@ import faulthandler
 import gzip
 import random
 import resource
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ from pathlib import Path
 
 from falloff.ingest.recognise import read_any
 
-LONGEST_S = 5
+LONGEST_S = 5  # of processor time, which other processes do not stretch
+LONGEST_WAIT_S = 60
 MOST_BYTES = 1 << 30
 MOST_SAMPLE_BYTES = 24_000
 NUMBERS = (
@@ -143,12 +145,16 @@ def main() -> int:
     read_any(Path(sys.argv[4]), framework=framework)  # everything is imported before memory is limited
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MOST_BYTES, resource.RLIM_INFINITY))
+    # after 5 s of processor time the traceback is printed, even from within C, and the process ends
+    faulthandler.register(signal.SIGPROF, chain=True)
     path = folder / "fuzzed"
     for seed in range(number):
         path.write_bytes(mutate(seed, samples))
-        faulthandler.dump_traceback_later(LONGEST_S, exit=True)
+        signal.setitimer(signal.ITIMER_PROF, LONGEST_S)
+        faulthandler.dump_traceback_later(LONGEST_WAIT_S, exit=True)
         problem = problem_with(path, framework)
         faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_PROF, 0)
         if problem:
             print(f"seed {seed}: {problem}")
             return 1
