@@ -1,6 +1,7 @@
 """The shape of the repository: who imports whom, what may be imported where, one home for each stage."""
 
 import ast
+import importlib
 import importlib.metadata
 import json
 import re
@@ -75,6 +76,14 @@ def module_imports(path: Path) -> list[str]:
 def notebook_code(path: Path) -> str:
     cells = json.loads(path.read_text())["cells"]
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
+
+
+def test_what_the_page_on_python_names_is_there() -> None:
+    names = re.findall(r"`(falloff\.[\w.]+)`", (ROOT / "docs" / "python.md").read_text())
+    assert names
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
 
 
 def test_every_module_belongs_to_a_stage() -> None:

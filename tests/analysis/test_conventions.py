@@ -12,7 +12,6 @@ from falloff.analysis.conventions import (
     FULL_RECOMPUTE,
     Convention,
     flops_per_token_in,
-    hardware_flops_if_counted,
     hfu,
     implied_gpus,
     megatron_flops_per_token,
@@ -144,13 +143,6 @@ def test_a_utilisation_over_no_peak_is_an_error(peak: float) -> None:
 def test_a_printed_figure_that_counts_recomputation_is_divided_by_four_thirds() -> None:
     assert model_flops_of(160.0, recompute_counted=True) == pytest.approx(120.0)
     assert model_flops_of(160.0, recompute_counted=False) == 160.0
-
-
-def test_a_hardware_figure_that_repeats_the_model_figure_is_missing() -> None:
-    assert hardware_flops_if_counted(38.3, 38.3) is None
-    assert hardware_flops_if_counted(38.3, 51.1) == 51.1
-    assert hardware_flops_if_counted(None, 51.1) == 51.1
-    assert hardware_flops_if_counted(38.3, None) is None
 
 
 def test_a_printed_rate_tells_over_how_many_gpus_it_divides() -> None:

@@ -11,7 +11,6 @@ from falloff.analysis.conventions import (
     CONVENTIONS,
     FALLBACK_PEAKS,
     flops_per_token_in,
-    hardware_flops_if_counted,
     hfu,
     implied_gpus,
     model_flops_of,
@@ -368,10 +367,6 @@ def test_two_lines_of_one_time_and_batch_have_one_rate_whatever_they_print() -> 
     found = explain_reported({**row, "reported_tflops_per_gpu": 168.7}, KNOWN)
     assert found is not None
     assert found.sentence.endswith("times ours of 189.8: attention is halved for causality")
-
-
-def test_nanotrons_hardware_figure_is_no_hfu() -> None:
-    assert hardware_flops_if_counted(38.3, 38.3) is None
 
 
 def test_a_device_of_an_mi250x_is_half_its_board() -> None:

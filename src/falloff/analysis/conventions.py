@@ -149,14 +149,6 @@ def model_flops_of(printed: float, *, recompute_counted: bool) -> float:
     return printed / FULL_RECOMPUTE if recompute_counted else printed
 
 
-def hardware_flops_if_counted(model: float | None, hardware: float | None) -> float | None:
-    """Return a printed hardware figure, or None where it only repeats the model figure.
-
-    nanotron prints hardware_tflops_per_gpu, but its count is a placeholder equal to model_tflops_per_gpu.
-    """
-    return None if model is not None and hardware == model else hardware
-
-
 def implied_gpus(*, flops_per_token: float, tokens_per_s: float, flops_per_gpu_s: float) -> float:
     """Return over how many GPUs a printed rate per GPU divides the work of all, for logs that do not state it."""
     return flops_per_token * tokens_per_s / flops_per_gpu_s
