@@ -18,26 +18,31 @@ from falloff.ingest.megatron_rates import (
     FLOPS_OF_2021,
     FLOPS_OF_MEGATRON,
     FLOPS_OF_NEOX,
+    FLOPS_OF_PRIMUS,
+    NUM_RANKS,
     REMARKS,
+    SKIPPED,
     settle,
 )
 from falloff.ingest.training_log import LoggedStep, System
-from falloff.units import TERA
+from falloff.units import GIB, TERA
 
 # Larger numbers are none that a training run has; they are what is left of a garbled line.
 LARGEST_COUNT = 1 << 53
-_ITERATION = re.compile(r"iteration(?<!\witeration):?\s+(\d{1,15})\s*/\s*(\d{1,15})\s*(?=\||$)")
+_ITERATION = re.compile(r"iteration(?<!\witeration)(?:[:=]\s*|\s+)(\d{1,15})\s*/\s*(\d{1,15})\s*(?=\||$)")
 _STAMPS = (
     re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d{6})?)\]"),
     re.compile(r"\[(\d{8} \d\d:\d\d:\d\d)\]"),
 )
 _ELAPSED = "elapsed time per iteration (ms)"
 _ELAPSED_S = "elapsed time per iteration (s)"  # BLOOM's fork of Megatron-DeepSpeed
-_SKIPPED, _NANS = "number of skipped iterations", "number of nan iterations"
+# Argonne's fork of Megatron-DeepSpeed prints 'name_of_a_field=value'
+_ELAPSED_OF_ARGONNE = "elapsed time per iteration ms"
+_NANS = "number of nan iterations"
 _ENERGY, _POWER = "energy per gpu (j/iter/gpu)", "power per gpu (w/gpu)"
 # Kin of Megatron's call the same thing by other names; the first that a line has counts.
 _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
-_FLOPS = (FLOPS_OF_MEGATRON, FLOPS_OF_2021, FLOPS_OF_NEOX)
+_FLOPS = (FLOPS_OF_MEGATRON, FLOPS_OF_2021, FLOPS_OF_NEOX, FLOPS_OF_PRIMUS)
 _TOKENS_PER_GPU = (
     "tokens per gpu per second (tgs)",
     "tokens per gpu per second(tgs)",
@@ -46,20 +51,37 @@ _TOKENS_PER_GPU = (
     "tokens/sec/gpu",
     "tokens per second per gpu",
     "tokens-per-second-per-gpu",
+    "tokens per gpu per second tgs",
+    "tokens/s/gpu inst/harmonic mean",
 )
 _TOKENS_PER_S = ("rate (tokens/sec)", "tokens per second", "tokens/sec")
 _SAMPLES_PER_S = ("samples per second", "samples/sec")
 _SEQ = ("actual seqlen", "curriculum seqlen")
+# Primus: 'hip mem usage/free/total/usage_ratio: 153.81GB/102.17GB/255.98GB/60.09%', in units of 2^30 bytes by the total
+_MEMORY = "hip mem usage/free/total/usage_ratio"
+_MEMORY_USED = re.compile(r"(\d{1,6}(?:\.\d+)?) ?Gi?B/")
+# '[rank-7/8]' before each line of Primus: a rank and how many there are
+_NUM_RANKS = re.compile(r"\[rank-\d{1,6}/(\d{1,6})\]")
 _PLACED = frozenset(
-    {_ELAPSED, _ELAPSED_S, "grad norm", "consumed tokens", "consumed samples", "global batch size", _POWER, _ENERGY}
+    {
+        _ELAPSED,
+        _ELAPSED_S,
+        _ELAPSED_OF_ARGONNE,
+        "grad norm",
+        "consumed tokens",
+        "consumed samples",
+        "global batch size",
+        _POWER,
+        _ENERGY,
+    }
 ).union(_LOSSES, _FLOPS, _TOKENS_PER_GPU, _TOKENS_PER_S, _SAMPLES_PER_S, _SEQ)
 # Every line of a log has these where one has them. The loss is none of them: it is left out where it is no number.
 _STEADY_NAMES = frozenset(
-    {"consumed samples", "learning rate", "global batch size", "loss scale", _SKIPPED, _NANS, "consumed tokens"}
+    {"consumed samples", "learning rate", "global batch size", "loss scale", SKIPPED, _NANS, "consumed tokens"}
 )
-_SURE = tuple(f"{name}:" for name in (_ELAPSED, _ELAPSED_S, _NANS))
+_SURE = (*(f"{name}:" for name in (_ELAPSED, _ELAPSED_S, _NANS)), "elapsed_time_per_iteration_ms=")
 # What stands at the end of every version's line; before version 2 it was the loss scale.
-_ENDS = frozenset({_SKIPPED, _NANS, "loss scale"})
+_ENDS = frozenset({SKIPPED, _NANS, "loss scale"})
 # Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
 _TIMERS = "time (ms)"
 # Two ranks write to one terminal: what the first says without its newline has another's words behind it.
@@ -69,7 +91,7 @@ _NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|/| +[
 
 
 _HEAD = re.compile(
-    r"\belapsed time per iteration \(m?s\): *\d"
+    r"\belapsed time per iteration \(m?s\): *\d|\belapsed_time_per_iteration_ms= *\d"
     r"|^(?:\S+ +)?(?:using world size: \d+, data-parallel|-{10,} arguments -{10,}$)",
     re.MULTILINE,
 )
@@ -103,7 +125,9 @@ def _fields(text: str) -> dict[str, str] | None:
         if "/" in piece and _ITERATION.search(piece):
             continue
         name, colon, value = piece.partition(":")
-        if not colon:
+        if not colon and "=" in piece:
+            name, _, value = piece.replace("_", " ").partition("=")
+        elif not colon:
             name, _, value = piece.strip().rpartition(" ")  # before version 2: 'learning rate 1.495E-04'
         name = name.strip().lower()
         if not name:
@@ -126,6 +150,7 @@ def _step(step: int, total_steps: int, fields: Mapping[str, str], text: str) -> 
         time=_time(text),
         loss=loss,
         grad_norm=_first(fields, ("grad norm",)),
+        memory_bytes=_memory(fields),
         step_s=seconds,
         tokens_per_s=_positive(fields, _TOKENS_PER_S),
         tokens_per_gpu_s=_positive(fields, _TOKENS_PER_GPU),
@@ -139,23 +164,31 @@ def _step(step: int, total_steps: int, fields: Mapping[str, str], text: str) -> 
         tokens_seen=_first(fields, ("consumed tokens",)),
         samples_seen=_first(fields, ("consumed samples",)),
         # a mean over no loss: where the loss scale overflows, an iteration counts for nothing and is faster too
-        unusable=SKIPPED_ALL if loss is None and _first(fields, (_SKIPPED,)) else None,
-        more=_more(fields),
+        unusable=SKIPPED_ALL if loss is None and _first(fields, (SKIPPED,)) else None,
+        more=_more(fields, text),
     )
 
 
 def _seconds(fields: Mapping[str, str]) -> float:
-    milliseconds, seconds = _first(fields, (_ELAPSED,)), _first(fields, (_ELAPSED_S,))
+    milliseconds, seconds = _first(fields, (_ELAPSED, _ELAPSED_OF_ARGONNE)), _first(fields, (_ELAPSED_S,))
     found = seconds if milliseconds is None else milliseconds / 1e3
     if found is None or not 0 < found < math.inf:
         raise ValueError("no seconds")
     return found
 
 
-def _more(fields: Mapping[str, str]) -> dict[str, str]:
+def _memory(fields: Mapping[str, str]) -> float | None:
+    match = _MEMORY_USED.match(fields.get(_MEMORY, ""))
+    return float(match[1]) * GIB if match else None
+
+
+def _more(fields: Mapping[str, str], text: str) -> dict[str, str]:
     more = {name: value for name, value in fields.items() if name not in _PLACED}
     if _first(fields, (_ENERGY,)) == 0:
         more[ENERGY_IS_ZERO] = fields[_ENERGY]
+    ranks = _NUM_RANKS.search(text[:200])
+    if ranks:
+        more[NUM_RANKS] = ranks[1]
     flops = next((name for name in _FLOPS if name in fields), None)
     return {**more, FLOPS_NAME: flops} if flops else more
 
@@ -210,7 +243,7 @@ def _lost_loss(text: str) -> int | None:
     found, fields = _ITERATION.findall(text), _fields(text)
     if len(found) != 1 or not fields or "loss scale" not in fields or "global batch size" not in fields:
         return None
-    is_skipped = fields.get(_SKIPPED, "0").strip() not in ("", "0")
+    is_skipped = fields.get(SKIPPED, "0").strip() not in ("", "0")
     return None if is_skipped or any(name in fields for name in _LOSSES) else int(found[0][0])
 
 

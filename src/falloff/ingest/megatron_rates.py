@@ -15,6 +15,11 @@ from falloff.units import MIB, TERA
 # names of the field that holds TFLOP/s: Megatron-LM's, that of Megatron-DeepSpeed and older forks, GPT-NeoX's
 FLOPS_OF_MEGATRON, FLOPS_OF_2021 = "throughput per gpu (tflop/s/gpu)", "tflops"
 FLOPS_OF_NEOX = "approx flops per gpu"
+FLOPS_OF_PRIMUS = "compute per gpu (tflop/s/gpu)"
+# names in LoggedStep.more: iterations of the line's that were skipped, as printed; how many ranks there are
+SKIPPED, NUM_RANKS = "number of skipped iterations", "ranks that its prefix tells"
+# An iteration that is skipped has no optimizer step, some percent of its time: a tenth of a window is below 1 % of it.
+LARGEST_SKIPPED_SHARE = 0.1
 # names in LoggedStep.more: which of these a line has, and that it prints 0.0 J
 FLOPS_NAME, ENERGY_IS_ZERO = "its TFLOP/s are called", "energy printed as none"
 # Commit 8873b55 halves attention for causality; logs from before cannot have it.
@@ -35,6 +40,7 @@ OF_NEOX = "GPT-NeoX: approximate; whether recomputation is counted the log does 
 LARGEST_FORMULA_DIFFERENCE = 0.02
 # '[Rank 0] (after 10 iterations) memory (MB) | allocated: .. | max reserved: 8266.0', in units of 2^20 bytes
 MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax reserved: (\d{1,9}(?:\.\d+)?)(?= |$)")
+MEMORY_IN_USE = "in use on the GPU, by all there"
 MEMORY_KIND = "cuda peak reserved after the first iterations, of the ranks that report it"
 LARGEST_SEQ = 1 << 30
 POWER_SOURCE = "Megatron's NVML energy counter, by the index that CUDA gives"
@@ -57,7 +63,7 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
     seq = found.get("seq") or _seq(steps)
     if seq is not None:
         found["seq"] = seq
-    num_gpus = found.get("num_gpus") or _num_gpus(found, steps)
+    num_gpus = found.get("num_gpus") or _num_ranks(steps) or _num_gpus(found, steps)
     if num_gpus is not None:
         found["num_gpus"] = num_gpus
     if flops_name is not None:
@@ -67,10 +73,33 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
         found["flags"] = flags
     if any(step.energy_j is not None or step.draw_w is not None for step in steps):
         found["power_source"] = POWER_SOURCE
+    marked = _with_skipped(steps)
     peaks = [float(match[1]) * MIB for text in remarks if (match := MEMORY.search(text))]
-    if not peaks:
-        return found, steps
-    return {**found, "memory_kind": MEMORY_KIND}, [replace(steps[0], memory_bytes=max(peaks)), *steps[1:]]
+    if peaks:
+        return {**found, "memory_kind": MEMORY_KIND}, [replace(marked[0], memory_bytes=max(peaks)), *marked[1:]]
+    has_memory = any(step.memory_bytes is not None for step in steps)
+    return found | ({"memory_kind": MEMORY_IN_USE} if has_memory else {}), marked
+
+
+def _with_skipped(steps: Sequence[LoggedStep]) -> list[LoggedStep]:
+    """Return the steps, with an event where many of a window's iterations were skipped: those are faster."""
+    marked = []
+    for before, step in zip([None, *steps], steps, strict=False):
+        skipped = step.number_in_more(SKIPPED) or 0
+        length = step.step - before.step if before is not None else step.step
+        if skipped > LARGEST_SKIPPED_SHARE * length and step.unusable is None and step.event is None:
+            words = f"{skipped:g} of its iterations were skipped: the loss scale overflowed"
+            marked.append(replace(step, event=words))
+        else:
+            marked.append(step)
+    return marked
+
+
+def _num_ranks(steps: Sequence[LoggedStep]) -> int | None:
+    """Return how many ranks the prefixes of the lines tell, None where they tell nothing or not one number."""
+    counts = {step.more.get(NUM_RANKS) for step in steps}
+    count = counts.pop() if len(counts) == 1 else None
+    return int(count) if count else None
 
 
 def _flags(steps: Sequence[LoggedStep], remarks: Sequence[str]) -> list[str]:

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from falloff.ingest.training_outcome import EndSigns, outcome_of
 LARGEST_SKEW_S = 10.0
 # The longest runs take some million steps; a larger number is garbled, and would not fit a record's whole numbers.
 LARGEST_STEP = 10**12
+# A clock goes back by an hour where summer ends; by more in a file where two logs stand one after the other.
+LARGEST_STEP_BACK = timedelta(hours=2)
 STARTED_AGAIN = "the run was started again"
 # Configurations and the printed network come to some thousand lines.
 MOST_HEADER_LINES = 20_000
@@ -162,6 +165,8 @@ def _is_another_run(
 ) -> bool:
     """Return whether a rank's step cannot follow the one before; without prefixes all ranks may print the same step."""
     if step.step < before.step:
+        return True
+    if step.time is not None and before.time is not None and before.time - step.time > LARGEST_STEP_BACK:
         return True
     if step.step == before.step and _is_same_line(before, step):
         return False  # written twice, by a logger and by tee
