@@ -1,5 +1,6 @@
 """Straggling nodes: from a log's table of slow ranks, and from the times of each rank of our own runs."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.ingest.stragglers import left_out, read_slow_steps, straggler
+from falloff.ingest.recognise import read_any
+from falloff.ingest.stragglers import is_slow_steps, left_out, read_slow_steps, read_slow_steps_file, straggler
 
 # As xtuner's analysis of its logs prints it (InternLM/xtuner pull request 1790), two steps, rows left out.
 LOG = """=== 2. Data-bound steps -- slowest ranks ===
@@ -137,3 +139,27 @@ def test_fewer_than_three_whole_nodes_tell_nothing(ranks_per_node: int) -> None:
 def test_no_steps_and_ragged_steps_tell_nothing() -> None:
     assert straggler([], 4) is None
     assert straggler([[1.0] * 12] * 2, 4) is None
+
+
+@pytest.mark.parametrize("prefix", ["", "0: ", "[1,0]<stdout>:"])
+def test_a_file_of_slow_steps_is_told_by_its_content(tmp_path: Path, prefix: str) -> None:
+    path = tmp_path / "analysis.txt"
+    path.write_text("".join(f"{prefix}{line}\n" for line in LOG.splitlines()))
+    reading = read_any(path)
+    assert (reading.kind, reading.is_something) == ("slow-steps", True)
+    assert reading.slow_steps == tuple(read_slow_steps(LOG))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[step 1] step_time=10s\n", "[step 1] step_time=10s\nrank data_time\n 1 9.0\n", "rank data_time step_time\n"],
+)
+def test_a_step_without_its_ranks_is_no_such_file(text: str) -> None:
+    assert not is_slow_steps(text)
+
+
+def test_a_garbled_file_of_slow_steps_names_itself(tmp_path: Path) -> None:
+    path = tmp_path / "analysis.txt"
+    path.write_text("nothing\n")
+    with pytest.raises(ValueError, match=r"analysis\.txt: no step with its slowest ranks"):
+        read_slow_steps_file(path)

@@ -78,3 +78,28 @@ def test_what_nccl_says_of_its_choices_is_a_table(tmp_path: Path) -> None:
 
 def test_the_profiler_plugin_of_nccl_counts_what_is_incomplete() -> None:
     assert "left out:" in text_of(CASES / "U115.json")
+
+
+def test_ranks_that_waited_for_data_are_named_and_their_step_is_left_out() -> None:
+    text = text_of(CASES / "U201.txt")
+    assert "step 173 is to be left out of a steady state, bound by data: ranks 144-147 waited up to 332.5" in text
+    assert [line.split()[0] for line in text.splitlines() if line.endswith("waited")] == ["144", "145", "147", "146"]
+    assert device_text.as_json(read_any(CASES / "U201.txt"))["slow_steps"][0]["groups"] == [[144, 145, 146, 147]]
+
+
+def test_a_healthy_step_is_not_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "analysis.txt"
+    path.write_text("[step 3] step_time=10s dt_max=0.1s\nrank data_time step_time\n 1 0.1 9.9\n")
+    assert "no step was bound by data" in text_of(path)
+
+
+def test_active_clock_reasons_are_printed_and_idle_is_no_throttling(tmp_path: Path) -> None:
+    assert text_of(CASES / "U195.txt") == "  a GPU that is not named: what holds its clocks down is sw_power_cap"
+    path = tmp_path / "smi.txt"
+    path.write_text(
+        "GPU 00000000:1B:00.0\n    Clocks Event Reasons\n        Idle : Active\n        HW Slowdown : N/A\n"
+    )
+    assert "idle (no throttling)" in text_of(path)
+    assert "not said of hw_slowdown" in text_of(path)
+    json_form = device_text.as_json(read_any(path))["clock_reasons"]
+    assert [(block["active"], block["slowing"]) for block in json_form] == [(["idle"], [])]

@@ -17,8 +17,10 @@ from falloff.ingest.nccl_debug import NcclDebug, is_nccl_debug_log, read_nccl_de
 from falloff.ingest.nccl_profiler import PLUGIN_CATEGORIES, NcclProfile, read_nccl_profile
 from falloff.ingest.nccl_tests import is_nccl_tests_log, nccl_tests_records
 from falloff.ingest.power_files import power_format
+from falloff.ingest.power_reasons import ClockReasons, is_clock_reasons, read_clock_reasons_file
 from falloff.ingest.power_summary import PowerSummary, summarise_power
 from falloff.ingest.ranks import RankReport, measure_ranks, read_ranks
+from falloff.ingest.stragglers import SlowStep, is_slow_steps, read_slow_steps_file
 from falloff.ingest.torch_collectives import is_collectives_file
 from falloff.ingest.trace import Trace, read_trace
 from falloff.ingest.training_log import LoggedStep
@@ -30,7 +32,7 @@ AUTO = "auto"
 KNOWN = (
     f"falloff's events.jsonl or its directory, training logs ({', '.join(FRAMEWORKS)}), nccl-tests, NCCL_DEBUG, "
     "DeepSpeed's summary of communication, lines 'COLL <name> <bytes> <microseconds> <bus GB/s>', Kineto traces, power "
-    f"samples, a folder with {SOURCE_NAME}"
+    f"samples, nvidia-smi's clock reasons, tables of the ranks that waited for data, a folder with {SOURCE_NAME}"
 )
 
 
@@ -52,6 +54,8 @@ class Reading:
     power: PowerSummary | None = None
     nccl_debug: NcclDebug | None = None
     nccl_profile: NcclProfile | None = None
+    clock_reasons: tuple[ClockReasons, ...] = ()  # a GPU and report each
+    slow_steps: tuple[SlowStep, ...] = ()
     ranks: RankReport | None = None  # of the traces of one job
     left: tuple[tuple[str, str, str], ...] = ()  # traces of that job that gave nothing: path, status, reason
 
@@ -59,7 +63,8 @@ class Reading:
     def is_something(self) -> bool:
         """Whether anything was read."""
         parts = (self.exposure, self.power, self.nccl_debug, self.nccl_profile, self.ranks)
-        return bool(self.runs or self.collectives) or any(part is not None for part in parts)
+        listed = self.runs or self.collectives or self.clock_reasons or self.slow_steps
+        return bool(listed) or any(part is not None for part in parts)
 
 
 def read_any(path: Path, hardware: Path = published.HARDWARE, framework: str = AUTO) -> Reading:
@@ -158,6 +163,8 @@ _KINDS_AFTER_LOGS: Sequence[tuple[str, Callable[[str], bool]]] = (
     ("torch-collectives", is_collectives_file),
     ("deepspeed-comms", is_deepspeed_comms),
     ("nccl-debug", is_nccl_debug_log),
+    ("slow-steps", is_slow_steps),
+    ("clock-reasons", is_clock_reasons),
 )
 
 
@@ -181,6 +188,10 @@ _READERS: Mapping[str, Callable[[Path, str, Mapping[str, Hardware]], Reading]] =
     "deepspeed-comms": lambda path, kind, _: Reading(path=path, kind=kind, collectives=deepspeed_comms_records(path)),
     "torch-collectives": lambda path, kind, _: Reading(path=path, kind=kind, collectives=collective_records(path)),
     "power": lambda path, kind, _: Reading(path=path, kind=kind, power=summarise_power(path)),
+    "slow-steps": lambda path, kind, _: Reading(path=path, kind=kind, slow_steps=tuple(read_slow_steps_file(path))),
+    "clock-reasons": lambda path, kind, _: Reading(
+        path=path, kind=kind, clock_reasons=tuple(read_clock_reasons_file(path))
+    ),
 }
 
 

@@ -2,12 +2,13 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from falloff.ingest.logtext import clean, split_prefix
+from falloff.ingest.logtext import clean, read_lines, split_prefix, without_prefixes
 from falloff.spec.source import LeftOut
 
 # A step is bound by data where a rank waits for it during more than a tenth of the step: that much of the step is not
@@ -64,16 +65,37 @@ class SlowStep:
         return tuple(map(tuple, longest))
 
 
+def is_slow_steps(head: str) -> bool:
+    """Return whether a file's first part lists a step's slowest ranks by the time that they waited for data."""
+    text = without_prefixes(head)
+    step = _HEAD.search(text)
+    if step is None:
+        return False
+    following = text[step.start() :].splitlines()
+    return bool(_LONGEST.search(following[0])) or any(set(_COLUMNS) <= set(line.split()) for line in following[:10])
+
+
+def read_slow_steps_file(path: Path) -> list[SlowStep]:
+    """Return read_slow_steps of a file; ValueError, one sentence, for one that cannot be read or lists none."""
+    try:
+        return _slow_steps(line.text for line in read_lines(path))
+    except ValueError as error:
+        raise ValueError(str(error) if str(path) in str(error) else f"{path}: {error}") from error
+
+
 def read_slow_steps(text: str) -> list[SlowStep]:
     """Return the steps of which a log lists the slowest ranks by data_time (as xtuner's analysis prints them).
 
     Columns are told by their names, whatever their order; a row with another number of them, or without numbers, is
     counted and left out. A step without a table has no ranks. ValueError for a text without such a step.
     """
+    return _slow_steps(split_prefix(clean(raw))[1] for raw in text.splitlines())
+
+
+def _slow_steps(lines: Iterable[str]) -> list[SlowStep]:
     steps: list[SlowStep] = []
     columns: list[str] = []
-    for raw in text.splitlines():
-        line = split_prefix(clean(raw))[1]
+    for line in lines:
         if head := _HEAD.search(line):
             longest = _LONGEST.search(line)
             steps.append(

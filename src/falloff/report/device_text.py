@@ -1,15 +1,17 @@
 """What a trace, power samples and NCCL's own words say, as aligned text and as plain values."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from falloff.ingest.exposure import Exposure, Parts
 from falloff.ingest.nccl_debug import NcclDebug
 from falloff.ingest.nccl_profiler import NcclProfile
+from falloff.ingest.power_reasons import ClockReasons
 from falloff.ingest.power_summary import DevicePower, PowerSummary
 from falloff.ingest.ranks import RankReport
 from falloff.ingest.recognise import Reading
+from falloff.ingest.stragglers import SlowStep, left_out
 from falloff.report.text import DASH, aligned, decimals, percent
 from falloff.units import MICRO, MILLI, NANO, bytes_label
 
@@ -30,6 +32,8 @@ def lines(item: Reading) -> Iterator[str]:
         yield from _debug_lines(item.nccl_debug)
     if item.nccl_profile is not None:
         yield from _profile_lines(item.nccl_profile)
+    yield from _reason_lines(item.clock_reasons)
+    yield from _slow_step_lines(item.slow_steps)
 
 
 def as_json(item: Reading) -> dict[str, Any]:
@@ -45,6 +49,14 @@ def as_json(item: Reading) -> dict[str, Any]:
     for name in ("power", "nccl_debug", "nccl_profile"):
         if getattr(item, name) is not None:
             found[name] = _plain(getattr(item, name))
+    if item.clock_reasons:
+        found["clock_reasons"] = [
+            {**_plain(block), "active": list(block.active), "slowing": list(block.slowing)}
+            for block in item.clock_reasons
+        ]
+    if item.slow_steps:
+        found["slow_steps"] = [{**_plain(step), "groups": _plain(step.groups())} for step in item.slow_steps]
+        found["left_out"] = _plain(left_out(item.slow_steps))
     return found
 
 
@@ -200,6 +212,52 @@ def _debug_lines(debug: NcclDebug) -> Iterator[str]:
         yield f"  {len(debug.links)} connections, via {', '.join(transports)}"
     for name, value in debug.settings.items():
         yield f"  set: {name}={value}"
+
+
+def _reason_lines(blocks: Sequence[ClockReasons]) -> Iterator[str]:
+    for block in blocks[:MOST_CALLS]:
+        name = block.gpu or "a GPU that is not named"
+        active = ", ".join(
+            reason if reason in block.slowing else f"{reason} (no throttling)" for reason in block.active
+        )
+        yield (
+            f"  {name}: what holds its clocks down is {active}"
+            if active
+            else f"  {name}: nothing holds its clocks down"
+        )
+        unsaid = ", ".join(reason for reason, is_active in block.reasons.items() if is_active is None)
+        if unsaid:
+            yield f"  {name}: not said of {unsaid}"
+    if len(blocks) > MOST_CALLS:
+        yield f"  and {len(blocks) - MOST_CALLS:,} more; --json has all"
+
+
+def _slow_step_lines(steps: Sequence[SlowStep]) -> Iterator[str]:
+    for step in steps[:MOST_CALLS]:
+        yield f"  step {step.step} of {decimals(step.step_s, 2)} s, its slowest ranks by time that they waited for data"
+        if step.rank_data_s:
+            header = ("rank", "waited for data s", "own step s", "remark")
+            yield aligned(
+                header,
+                [
+                    (
+                        str(rank),
+                        decimals(data_s, 3),
+                        decimals(step.rank_step_s[rank], 3),
+                        "waited" if rank in step.waiting else "",
+                    )
+                    for rank, data_s in sorted(step.rank_data_s.items(), key=lambda item: -item[1])
+                ],
+            )
+        if step.num_cut_lines:
+            yield f"  rows that were cut or garbled and left out: {step.num_cut_lines}"
+    bound = left_out(steps)
+    for item in bound[:MOST_CALLS]:
+        yield f"  step {item.first} is to be left out of a steady state, {item.reason} (neighbours share a node)"
+    if steps and not bound:
+        yield "  no step was bound by data"
+    if max(len(steps), len(bound)) > MOST_CALLS:
+        yield f"  {len(steps):,} steps, {len(bound):,} of them bound by data; {MOST_CALLS} are shown, --json has all"
 
 
 def _profile_lines(profile: NcclProfile) -> Iterator[str]:
