@@ -248,6 +248,11 @@ def write_records(path: Path, records: Sequence[R], kind: type[R]) -> None:
         pq.write_table(table, temporary)
 
 
+def joined_notes(*notes: str | None) -> str | None:
+    """Return the notes that are there as one, None for none."""
+    return "; ".join(note for note in notes if note) or None
+
+
 def records_in(path: Path, kind: type[R]) -> list[R]:
     """Return the records of one file as they were written; errors as of read_records."""
     columns = _read_table(path, kind).to_pylist()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from falloff.ingest.step_windows import LEAST_DIGITS
+from falloff.ingest.step_windows import LEAST_DIGITS, rise_per_step
 from falloff.ingest.training_log import LoggedStep, Settled
 
 # as composer's SpeedMonitor offers them: time_unit
@@ -139,10 +139,5 @@ def _whole(ratio: float) -> int | None:
 
 def _global_batch(steps: Sequence[LoggedStep]) -> int | None:
     """Return the samples of a batch, where the counter of samples rises evenly."""
-    rises = {
-        (step.samples_seen - before.samples_seen) / (step.step - before.step)
-        for before, step in itertools.pairwise(steps)
-        if step.samples_seen is not None and before.samples_seen is not None
-    }
-    rise = rises.pop() if len(rises) == 1 else 0.0
-    return int(rise) if rise > 0 and rise.is_integer() else None
+    rise = rise_per_step(steps, lambda step: step.samples_seen)
+    return int(rise) if rise is not None and rise.is_integer() else None

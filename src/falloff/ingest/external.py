@@ -20,7 +20,7 @@ from falloff.ingest.torch_collectives import read_torch_collectives
 from falloff.ingest.torchtitan_tables import read_torchtitan_tables
 from falloff.ingest.training_cells import read_training_cells
 from falloff.ingest.training_log import LoggedStep, TrainingLog
-from falloff.records import CollectiveRecord, RunRecord
+from falloff.records import CollectiveRecord, RunRecord, joined_notes
 from falloff.spec.hardware import Hardware, find_hardware, read_all_hardware
 from falloff.spec.source import (
     SOURCE_NAME,
@@ -131,7 +131,7 @@ def _one_run(path: Path, framework: str) -> TrainingLog:
 
 def _with_power(fields: Mapping[str, Any], power: Power) -> dict[str, Any]:
     flags = (*(fields.get("flags") or ()), *power.flags)
-    return {**power.fields(), "note": _joined(fields.get("note"), power.throttling), "flags": flags or None}
+    return {**power.fields(), "note": joined_notes(fields.get("note"), power.throttling), "flags": flags or None}
 
 
 def _with_stated(fields: Mapping[str, Any], stated: StatedOfRun) -> dict[str, Any]:
@@ -179,7 +179,7 @@ def _trace_fields(folder: Path, run: RunFiles, num_gpus: int | None) -> dict[str
     if run.trace is None:
         return {"trace_note": "no trace"}
     fields = exposure_fields(folder / run.trace, run.trace, num_gpus or 1)
-    return {**fields, "trace_note": _joined(fields["trace_note"], run.trace_note)}
+    return {**fields, "trace_note": joined_notes(fields["trace_note"], run.trace_note)}
 
 
 def _collective_records(
@@ -207,7 +207,7 @@ def _with_identity(
     record: CollectiveRecord, stated: Mapping[str, Any], identity: Mapping[str, Any], path: Path
 ) -> CollectiveRecord:
     """Return a record under its folder's name, with what is stated of its file; ValueError where the two disagree."""
-    note = _joined(record.note, stated.get("note"))
+    note = joined_notes(record.note, stated.get("note"))
     for name, value in stated.items():
         of_log = getattr(record, name)
         if name != "note" and of_log is not None and of_log != value:
@@ -237,15 +237,11 @@ def _records_of_times(path: Path, num_ranks: int | None, identity: Mapping[str, 
                 "times_s": (time.time_s,),
                 # printed to 0.1 GB/s: what rounds to none is not known, rather than none
                 "reported_busbw_bytes_s": time.busbw_bytes_s or None,
-                "note": _joined(identity.get("note"), cut),
+                "note": joined_notes(identity.get("note"), cut),
             }
         )
         for time in found.times
     ]
-
-
-def _joined(*notes: str | None) -> str | None:
-    return "; ".join(note for note in notes if note) or None
 
 
 def _reference(folder: Path, file: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from falloff.ingest.header_text import count_of
+from falloff.records import joined_notes
 
 # Any of these makes a network that the count below is not about.
 _UNCOUNTED = (
@@ -91,9 +92,9 @@ def shape_of(
     if of_first_rank is not None and not (tp and pp and parts.of_first_rank(layers, tp, pp) == of_first_rank):
         return shape | ({"params": float(of_first_rank)} if tp == pp == 1 else {})
     is_tied = parts.head == 0
-    note = "; ".join(words for words in (found.get("note"), _TIED if is_tied else None) if words)
+    note = joined_notes(found.get("note"), _TIED if is_tied else None)
     embedding = parts.positions + (0 if is_tied else parts.embedding)
-    return shape | {"params": float(parts.total(layers)), "embedding_params": float(embedding), "note": note or None}
+    return shape | {"params": float(parts.total(layers)), "embedding_params": float(embedding), "note": note}
 
 
 def _kv_heads(arguments: Mapping[str, str], heads: int | None) -> int | None:

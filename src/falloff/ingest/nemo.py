@@ -7,7 +7,6 @@ shorter (9000 as 9e+3), and then the bar's count tells the step. train_step_timi
 without evaluations and checkpoints.
 """
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from falloff.ingest import nemo_automodel
 from falloff.ingest.header_text import first_match
 from falloff.ingest.logtext import Line, first_number, number_of
+from falloff.ingest.step_windows import rise_per_step
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import TERA
 
@@ -182,13 +182,8 @@ def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
 
 def _settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[str]) -> Settled:
     """Return the facts with the samples of a step, by how its counter rises where that is printed in full."""
-    rises = {
-        (step.samples_seen - before.samples_seen) / (step.step - before.step)
-        for before, step in itertools.pairwise(steps)
-        if step.samples_seen is not None and before.samples_seen is not None
-    }
-    rise = rises.pop() if len(rises) == 1 else 0.0
-    return ({"global_batch": int(rise), **facts} if rise > 0 and rise.is_integer() else facts), steps
+    rise = rise_per_step(steps, lambda step: step.samples_seen)
+    return ({"global_batch": int(rise), **facts} if rise is not None and rise.is_integer() else facts), steps
 
 
 NEMO = System(

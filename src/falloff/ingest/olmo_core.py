@@ -6,7 +6,6 @@ checkpoint: these stay beside and no rate of ours is made of them. A device's to
 rank over the ranks that share them. Source: train/callbacks/{speed_monitor,console_logger}.py at fa6c501.
 """
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -15,6 +14,7 @@ from typing import Any
 from falloff.ingest.header_text import first_match
 from falloff.ingest.log_blocks import join_blocks, whole_values
 from falloff.ingest.logtext import Line, first_number
+from falloff.ingest.step_windows import rise_per_step
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import GIB
 
@@ -119,13 +119,8 @@ def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
 
 def _settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], _: Sequence[str]) -> Settled:
     """Return the facts with the tokens of a step, by how its counter of all devices' tokens rises between blocks."""
-    rises = {
-        (step.tokens_seen - before.tokens_seen) / (step.step - before.step)
-        for before, step in itertools.pairwise(steps)
-        if step.tokens_seen is not None and before.tokens_seen is not None
-    }
-    per_step = rises.pop() if len(rises) == 1 else 0.0
-    return ({"tokens_per_step": per_step, **facts} if per_step > 0 else facts), steps
+    per_step = rise_per_step(steps, lambda step: step.tokens_seen)
+    return ({"tokens_per_step": per_step, **facts} if per_step is not None else facts), steps
 
 
 OLMO_CORE = System(

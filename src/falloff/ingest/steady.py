@@ -8,6 +8,7 @@ from falloff.ingest.power_samples import Window
 from falloff.ingest.power_values import find_timezone
 from falloff.ingest.step_windows import SteadyWindow, gpus_of, windows_of
 from falloff.ingest.training_log import TrainingLog
+from falloff.records import joined_notes
 from falloff.spec.source import LeftOut
 from falloff.units import TERA
 
@@ -102,7 +103,7 @@ def with_defaults(fields: Mapping[str, Any]) -> dict[str, Any]:
         if merged.get(name) is None:
             merged[name] = value
             notes.append(note)
-    return {**merged, "note": "; ".join(note for note in notes if note) or None}
+    return {**merged, "note": joined_notes(*notes)}
 
 
 def measured_windows(log: TrainingLog, left_out: Sequence[LeftOut], timezone: str) -> list[Window]:
@@ -154,7 +155,7 @@ def _with_gpus(facts: Mapping[str, Any], kept: Sequence[SteadyWindow]) -> dict[s
     if num_gpus is None:
         return {**facts}
     words = "num_gpus follows from the log's tokens of all GPUs over those of one"
-    return {**facts, "num_gpus": num_gpus, "note": "; ".join(n for n in (facts.get("note"), words) if n)}
+    return {**facts, "num_gpus": num_gpus, "note": joined_notes(facts.get("note"), words)}
 
 
 def _touches(window: SteadyWindow, item: LeftOut) -> bool:

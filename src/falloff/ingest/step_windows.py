@@ -1,6 +1,7 @@
 """Which steps one logged line covers, how long they took and how many tokens they trained."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -60,6 +61,17 @@ def tokens_per_step_of(facts: Mapping[str, Any], line: LoggedStep) -> float | No
         return float(stated)
     batch, seq = line.global_batch or facts.get("global_batch"), line.seq or facts.get("seq")
     return float(batch * seq) if batch is not None and seq is not None else None
+
+
+def rise_per_step(steps: Sequence[LoggedStep], counter: Callable[[LoggedStep], float | None]) -> float | None:
+    """Return by how much a counter rises in a step where that is one number above zero all along, else None."""
+    rises = {
+        (after - before) / (step.step - previous.step)
+        for previous, step in itertools.pairwise(steps)
+        if (before := counter(previous)) is not None and (after := counter(step)) is not None
+    }
+    rise = rises.pop() if len(rises) == 1 else 0.0
+    return rise if rise > 0 else None
 
 
 def gpus_of(windows: Sequence[SteadyWindow]) -> int | None:

@@ -16,7 +16,7 @@ from falloff.ingest.published import (
 )
 from falloff.ingest.table_rows import Row, csv_rows, number, read_rows, scaled, text, whole
 from falloff.ingest.torchtitan_facts import FLOAT8_FLAG, FLOAT8_LINEAR
-from falloff.records import RunRecord
+from falloff.records import RunRecord, joined_notes
 from falloff.spec.hardware import Hardware, read_all_hardware
 from falloff.spec.network import Network, read_network
 from falloff.units import GIB
@@ -108,7 +108,7 @@ def _torchtitan_row(
         reported_convention=source.counts,
         licence=source.licence,
         flags=flags_of(source, *flags),
-        note="; ".join(part for part in (row["techniques"], row["version"], row["schedule"], row["note"]) if part),
+        note=joined_notes(row["techniques"], row["version"], row["schedule"], row["note"]),
         **stated,
     )
 
