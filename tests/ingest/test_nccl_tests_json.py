@@ -118,7 +118,18 @@ def test_an_operation_that_is_no_word_is_none(tmp_path: Path) -> None:
     assert [row.redop for row in run.rows] == [None]
 
 
-@pytest.mark.parametrize("text", ["{" * 3000, '{"a":' * 3000, '{"version": 2, "results": [', "[]", "{}"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{" * 3000,
+        "1" * 5000,
+        '{"version": 2, "a": ' + "1" * 5000,
+        '{"a":' * 3000,
+        '{"version": 2, "results": [',
+        "[]",
+        "{}",
+    ],
+)
 def test_what_is_no_result_is_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "out.json"
     path.write_text(text)

@@ -60,7 +60,7 @@ def segments_of_json(text: str) -> Iterator[Segment]:
     while (at := text.find("{", at)) >= 0 and num_failures < _MOST_FAILURES:
         try:
             found, end = decoder.raw_decode(text, at)
-        except (json.JSONDecodeError, RecursionError):
+        except (ValueError, RecursionError):
             found, end = (_before_cut(text[at:]) if _WRITTEN.match(text, at) else None), len(text)
             if found is None:
                 at, num_failures = at + 1, num_failures + 1
@@ -84,7 +84,7 @@ def _before_cut(text: str) -> Fields | None:
     decoder, results, at = json.JSONDecoder(), [], match.start()
     try:
         head = decoder.decode(f'{text[:at]}"results":[]}}')
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     at = text.find("[", at) + 1
     while at:

@@ -146,7 +146,7 @@ def _is_native(head: str) -> bool:
     line = head.splitlines()[0]
     try:
         event = json.loads(line)
-    except (json.JSONDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # a number of more than 4,300 digits is no JSONDecodeError
         return line.startswith('{"event": ')
     return isinstance(event, dict) and "event" in event
 
