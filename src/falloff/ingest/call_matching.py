@@ -6,11 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from falloff.ingest.comm_details import CommDetail
-from falloff.ingest.kernel_names import KINDS, POINT_TO_POINT
+from falloff.ingest.kernel_names import KINDS, POINT_TO_POINT, UNNAMED
 from falloff.ingest.trace import Trace
 from falloff.ingest.trace_steps import Window
-
-UNNAMED = "unnamed"
 
 
 class Group(NamedTuple):

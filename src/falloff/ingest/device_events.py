@@ -10,11 +10,10 @@ import numpy.typing as npt
 from falloff.ingest.comm_details import Details, detail_of
 from falloff.ingest.event_index import EventIndex, Mask, Places, Values, equals, parse_numbers
 from falloff.ingest.event_times import LARGEST_NS, LONGEST_NS, nanoseconds, span_ns
+from falloff.ingest.intervals import Integers
 from falloff.ingest.kernel_names import KINDS, KernelClass, Naming, classify
 from falloff.ingest.paired_events import Pairs
 from falloff.ingest.trace_file import ParsedEvents, load
-
-Integers = npt.NDArray[np.int64]
 
 # Kineto's categories; before 2022 they were written with a capital
 _KERNEL = (b"kernel", b"Kernel", b"concurrent_kernel")

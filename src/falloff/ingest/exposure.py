@@ -12,14 +12,13 @@ from typing import Any, Literal
 import numpy as np
 
 from falloff.ingest.intervals import Intervals, first_come, gaps, union
-from falloff.ingest.kernel_names import KINDS, Kind
+from falloff.ingest.kernel_names import KINDS, UNNAMED, Kind
 from falloff.ingest.trace import Trace, read_trace
 from falloff.ingest.trace_steps import Window, busy_events, launch_ns, windows
 from falloff.units import NANO
 
 Status = Literal["ok", "trace_truncated", "no communication kernels"]
 _COMMUNICATION = KINDS.index("communication")
-UNNAMED = "unnamed"  # a communication kernel whose name and arguments do not say which collective it is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +229,7 @@ def _added(mappings: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def _calls(trace: Trace, kept: Sequence[Window]) -> dict[str, Calls]:
-    is_comm = trace.kind == KINDS.index("communication")
+    is_comm = trace.kind == _COMMUNICATION
     inside = np.zeros(len(is_comm), bool)
     for window in kept:
         inside |= (trace.start_ns >= window.start_ns) & (trace.start_ns < window.end_ns)

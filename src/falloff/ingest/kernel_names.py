@@ -11,6 +11,7 @@ Kind = Literal["compute", "communication", "copy", "sync"]
 KINDS: tuple[Kind, ...] = ("compute", "communication", "copy", "sync")
 
 CUSTOM = "custom"
+UNNAMED = "unnamed"  # a communication kernel whose name and arguments do not say which collective it is
 _UNNAMED_NAMESPACE = "(anonymous namespace)::"
 
 

@@ -16,12 +16,12 @@ import numpy.typing as npt
 
 from falloff.ingest.comm_details import NO_DETAIL, CommDetail
 from falloff.ingest.device_events import Columns, StepNote, kinds_of
+from falloff.ingest.intervals import Integers
 from falloff.ingest.kernel_names import NAMING, POINT_TO_POINT, KernelClass, Naming
 from falloff.ingest.nccl_profiler import PLUGIN_CATEGORIES
 from falloff.ingest.trace_file import TraceError, TraceFile
 
 Status = Literal["ok", "trace_truncated"]
-Integers = npt.NDArray[np.int64]
 
 _RANK_IN_NAME = re.compile(r"(?:^|[^a-z])(?:rank|worker)[-_.=]?(\d{1,6})(?!\d)", re.IGNORECASE)
 

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from falloff.ingest.intervals import Integers
 from falloff.ingest.kernel_names import KINDS
 from falloff.ingest.trace import Step, Trace
-
-Integers = npt.NDArray[np.int64]
 
 # Kernels at the start of a profiling session are dropped in long processes; such a step has too few of them.
 FEWEST_KERNELS_SHARE = 0.8
