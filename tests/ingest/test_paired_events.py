@@ -83,3 +83,10 @@ def test_a_trace_without_categories_says_that_it_is_another_tool_s(tmp_path: Pat
     fusion = {"ph": "X", "pid": 1, "tid": 13, "ts": 0, "dur": 100, "name": "gemm_fusion_dot", "args": {"hlo_op": "dot"}}
     with pytest.raises(TraceError, match="none of its events has a category"):
         read_trace(written(tmp_path, [stream, fusion]))
+
+
+def test_what_is_no_json_is_not_taken_for_another_tool_s_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text('{"traceEvents": [{"ph": "X", name: "gemm"}]}')
+    with pytest.raises(TraceError, match="is not valid JSON at byte 29"):
+        read_trace(path)

@@ -103,3 +103,41 @@ def test_active_clock_reasons_are_printed_and_idle_is_no_throttling(tmp_path: Pa
     assert "not said of hw_slowdown" in text_of(path)
     json_form = device_text.as_json(read_any(path))["clock_reasons"]
     assert [(block["active"], block["slowing"]) for block in json_form] == [(["idle"], [])]
+
+
+def test_a_rank_without_kernels_does_not_keep_the_others_from_being_compared(tmp_path: Path) -> None:
+    reading = read_rank_traces(ranks_of(tmp_path, {0: [(0, 100)], 1: [], 2: [(50, 50)]}))
+    assert reading is not None
+    assert reading.ranks is not None
+    assert sorted(reading.ranks.exposures) == [0, 2]
+    assert [(Path(path).name, status) for path, status, _ in reading.left] == [("rank1.json", "no kernels")]
+
+
+def test_transfer_of_ranks_whose_calls_do_not_match_is_unknown_and_not_zero(tmp_path: Path) -> None:
+    reading = read_rank_traces(ranks_of(tmp_path, {0: [(0, 100), (200, 100)], 1: [(0, 100)]}))
+    assert reading is not None
+    assert device_text.as_json(reading)["ranks"]["transfer_ns"] == {"0": None, "1": None}
+    text = "\n".join(device_text.lines(reading))
+    assert "0 calls matched" in text
+    dashes = [line.split()[-3:] for line in text.splitlines() if line.split()[:1] in (["0"], ["1"])]
+    assert dashes[:2] == [["-", "-", "-"]] * 2
+
+
+def test_why_skew_is_not_known_is_said(tmp_path: Path) -> None:
+    reading = read_rank_traces(ranks_of(tmp_path, {0: [(0, 100)], 1: [(0, 100)]}, "ncclDevKernel_SendRecv"))
+    assert reading is not None
+    assert "no call that all its ranks leave together was matched" in "\n".join(device_text.lines(reading))
+
+
+def ranks_of(
+    folder: Path, calls: dict[int, list[tuple[int, int]]], name: str = "ncclDevKernel_AllReduce"
+) -> list[Path]:
+    paths = []
+    for rank, spans in calls.items():
+        events = [
+            {"ph": "X", "cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": start, "dur": length}
+            for start, length in spans
+        ]
+        paths.append(folder / f"rank{rank}.json")
+        paths[-1].write_text(json.dumps({"distributedInfo": {"rank": rank, "world_size": 3}, "traceEvents": events}))
+    return paths

@@ -27,6 +27,7 @@ _STEP_NAME = re.compile(r"^ProfilerStep#?\s*(\d+)$")
 
 _NARROW = 2**31
 NOT_STATED = -1
+_MOST_CHECKED = 1000
 _FIRST_NAMED_DEVICE = 2**40  # above any number of a process
 
 
@@ -90,7 +91,10 @@ class Columns:
     def _add_index(self, index: EventIndex) -> None:
         categories = index.find("cat")
         self._see_first(index.data[categories.begin[0] : max(int(categories.end[0]), 0)])
-        self.num_categories += int((categories.begin >= 0).sum())
+        num_categories = int((categories.begin >= 0).sum())
+        self.num_categories += num_categories
+        for i in range(0 if num_categories else min(len(index.starts), _MOST_CHECKED)):
+            load(index.data[index.starts[i] : index.ends[i]])  # without categories it may be no JSON at all
         category = equals(index, categories, _WANTED)
         if not self.num_phases:
             self.num_phases = int((index.find("ph").begin >= 0).sum())

@@ -50,9 +50,9 @@ class RankReport:
 
     exposures: Mapping[int, Exposure]
     calls: tuple[MatchedCall, ...]
-    transfer_ns: Mapping[int, int]
-    wait_ns: Mapping[int, int]
-    residency_ns: Mapping[int, int]
+    transfer_ns: Mapping[int, int | None]  # None where no call of the rank was matched
+    wait_ns: Mapping[int, int | None]
+    residency_ns: Mapping[int, int | None]
     by_collective: Mapping[str, CollectiveTime]
     offset_ns: Mapping[int, int | None]
     residual_ns: int | None
@@ -98,18 +98,23 @@ def measure_ranks(traces: Sequence[Trace]) -> RankReport:
     alignment = align_clocks(sorted(by_rank), [call for call in calls if call.collective in SYNCHRONISING])
     residency = _sums(by_rank, calls, lambda call: call.residency_ns)
     transfer = _sums(by_rank, calls, lambda call: [call.transfer_ns] * len(call.ranks))
+    matched = {rank for call in calls for rank in call.ranks}
+
+    def known(sums: Mapping[int, int]) -> dict[int, int | None]:
+        return {rank: value if rank in matched else None for rank, value in sums.items()}
+
     return RankReport(
         exposures=exposures,
         calls=tuple(calls),
-        transfer_ns=transfer,
-        wait_ns={rank: residency[rank] - transfer[rank] for rank in by_rank},
-        residency_ns=residency,
+        transfer_ns=known(transfer),
+        wait_ns=known({rank: residency[rank] - transfer[rank] for rank in by_rank}),
+        residency_ns=known(residency),
         by_collective=_by_collective(calls),
         offset_ns=alignment.offset_ns,
         residual_ns=alignment.residual_ns,
         skew_ns=_skew(calls, alignment),
         late_ns=_lateness(sorted(by_rank), calls, alignment),
-        disagreements=(*_caveats(by_rank, on_rank), *_kernel_counts(exposures), *reasons),
+        disagreements=(*_caveats(by_rank, on_rank), *_kernel_counts(exposures), *reasons, *_no_clock(calls, alignment)),
     )
 
 
@@ -182,6 +187,14 @@ def _caveats(by_rank: Mapping[int, Trace], on_rank: Mapping[int, Sequence[RankCa
     if silent and len(by_rank) > 1:
         words.append(f"rank {', '.join(silent)}: no communication kernels")
     return words
+
+
+def _no_clock(calls: Sequence[MatchedCall], alignment: Alignment) -> list[str]:
+    if not calls or alignment.residual_ns is not None:
+        return []
+    return [
+        "no call that all its ranks leave together was matched, so the clocks are not aligned and skew is not known"
+    ]
 
 
 def _kernel_counts(exposures: Mapping[int, Exposure]) -> list[str]:

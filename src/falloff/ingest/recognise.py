@@ -23,6 +23,7 @@ from falloff.ingest.ranks import RankReport, measure_ranks, read_ranks
 from falloff.ingest.stragglers import SlowStep, is_slow_steps, read_slow_steps_file
 from falloff.ingest.torch_collectives import is_collectives_file
 from falloff.ingest.trace import Trace, read_trace
+from falloff.ingest.trace_steps import busy_events
 from falloff.ingest.training_log import LoggedStep
 from falloff.records import CollectiveRecord, RunRecord
 from falloff.spec.hardware import Hardware, read_all_hardware
@@ -103,14 +104,17 @@ def _begins_as_trace(path: Path) -> bool:
 def read_rank_traces(paths: Sequence[Path]) -> Reading | None:
     """Return the traces of one folder as those of the ranks of one job, compared.
 
-    None where they are not: two of one rank, none with kernels.
+    One without kernels is left out. None where they are not: two of one rank, fewer than two with kernels.
     """
     found = read_ranks(paths)
+    working = [trace for trace in found.traces if busy_events(trace).any()]
+    idle = [trace.path for trace in found.traces if not busy_events(trace).any()]
     try:
-        report = measure_ranks(found.traces) if len(found.traces) > 1 else None
+        report = measure_ranks(working) if len(working) > 1 else None
     except ValueError:
         return None
-    return Reading(path=paths[0].parent, kind="traces", ranks=report, left=found.left) if report else None
+    left = (*found.left, *((path, "no kernels", f"{path}: the trace holds no kernels") for path in idle))
+    return Reading(path=paths[0].parent, kind="traces", ranks=report, left=left) if report else None
 
 
 def kind_of(head: str, path: Path) -> str:
