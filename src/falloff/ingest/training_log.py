@@ -13,7 +13,7 @@ from typing import Any
 from falloff.ingest.logtext import Line, number_of
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)  # a log of a thousand ranks has millions
 class LoggedStep:
     """One step line or block. Rates are means over num_steps steps that end with `step`; None is not printed, or N/A.
 

@@ -79,6 +79,7 @@ class _Run:
 def _split(lines: Iterable[Line], system: System) -> list[_Run]:
     runs = [_Run()]
     run_of: dict[Hashable, _Run] = {}
+    names_known: dict[frozenset[str], frozenset[str]] = {}  # each kept once: nearly all lines have the same
     between: list[Line] = []  # lines since the last step, the header of a run that may begin
     for line in lines:
         run = runs[-1]
@@ -91,7 +92,7 @@ def _split(lines: Iterable[Line], system: System) -> list[_Run]:
         if parsed is None:
             _note_cut(run, line.text, system)
             continue
-        step, names = parsed
+        step, names = parsed[0], names_known.setdefault(parsed[1], parsed[1])
         stream = system.stream(line.text) if system.stream else None
         run = run_of.get(stream) or (run if not run.rows else _begin_again(runs, [], system))
         before = run.last_of_rank.get(line.rank)
