@@ -1,6 +1,7 @@
 import gzip
 import io
 import math
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from falloff.ingest import logtext
-from falloff.ingest.logtext import Line, clean, number_of, read_head, read_lines, read_text, split_prefix
+from falloff.ingest.logtext import Line, clean, moment_of, number_of, read_head, read_lines, read_text, split_prefix
 
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp")), min_size=1).map(str.strip)
 
@@ -189,3 +190,13 @@ def test_thousands_may_be_grouped(value: int) -> None:
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_any_number_that_python_prints_is_read_back(value: float) -> None:
     assert number_of(repr(value)) == value
+
+
+@pytest.mark.parametrize("text", ["2024-01-31 23:59:59,123", "2024-01-31T23:59:59.123", "20240131 23:59:59.123"])
+def test_a_stamp_is_a_moment_whatever_stands_before_its_fraction(text: str) -> None:
+    assert moment_of(text) == datetime(2024, 1, 31, 23, 59, 59, 123_000)
+
+
+@pytest.mark.parametrize("text", ["2024-13-31 23:59:59", "23:59", ""])
+def test_what_is_no_stamp_is_no_moment(text: str) -> None:
+    assert moment_of(text) is None

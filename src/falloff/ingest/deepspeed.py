@@ -14,7 +14,7 @@ from datetime import datetime
 
 from falloff.ingest.deepspeed_facts import read_facts
 from falloff.ingest.deepspeed_rates import CALLS, CURRENT, MICRO_STEP, RUNNING, SKIPPED, STEP, TRAINERS_RATE, settle
-from falloff.ingest.logtext import Line
+from falloff.ingest.logtext import Line, moment_of
 from falloff.ingest.training_log import LoggedStep, System
 from falloff.units import GIB
 
@@ -32,7 +32,7 @@ _PIPELINE = re.compile(
     rf"samples/sec: ({_FLOAT})(?=[,\s]|$)"
 )
 _PARTS = re.compile(r"SamplesPerSec=|\[Rank 0\] step=\d|\biter time \(s\):|\bsteps: \d+ loss: ")
-_STAMP = re.compile(r"\[(?:INFO )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)(?:,(\d{3}))?\]")
+_STAMP = re.compile(r"\[(?:INFO )?(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?)\]")
 _HEAD = re.compile(
     r"\d, (?:RunningAvg)?SamplesPerSec=(?:\d|-?inf|nan)|\[Rank 0\] step=\d+, skipped=\d+, lr="
     r"|\bsteps: \d+ loss: \S+ .*iter time \(s\): \d|DeepSpeed info: version=|\[config\.py:\d+:print\]"
@@ -147,12 +147,7 @@ def _is_whole(line: Line, fields: dict[str, float]) -> bool:
 
 def _time(text: str) -> datetime | None:
     stamps = _STAMP.findall(text)
-    if not stamps:
-        return None
-    try:
-        return datetime.fromisoformat(f"{stamps[-1][0]}.{stamps[-1][1] or '000'}")
-    except ValueError:
-        return None
+    return moment_of(stamps[-1]) if stamps else None
 
 
 DEEPSPEED = System(

@@ -18,7 +18,7 @@ from typing import Any
 
 from falloff.ingest.header_text import first_match
 from falloff.ingest.log_blocks import join_blocks
-from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.logtext import Line, moment_of, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import GIB
 
@@ -90,10 +90,8 @@ def _number(found: Mapping[str, Any], name: str) -> float | None:
 
 
 def _time(text: Any) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=None) if isinstance(text, str) else None
-    except ValueError:
-        return None
+    moment = moment_of(text) if isinstance(text, str) else None
+    return moment.replace(tzinfo=None) if moment else None
 
 
 def _facts(texts: Sequence[str]) -> Mapping[str, Any]:

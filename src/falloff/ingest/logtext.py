@@ -3,6 +3,7 @@
 import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -194,6 +195,14 @@ def number_of(text: str) -> float | None:
         raise ValueError(f"{text[:40]!r} is no number")
     value = float(match["value"].replace(",", ""))
     return value * _SUFFIXES[match["suffix"].upper()] if match["suffix"] else value
+
+
+def moment_of(text: str) -> datetime | None:
+    """Return the moment of a time stamp, '2024-01-31 23:59:59,123' and other forms of ISO 8601; None for no moment."""
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        return None
 
 
 def first_number(found: Mapping[str, str], names: Iterable[str]) -> float | None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 
-from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.logtext import Line, moment_of, number_of
 from falloff.ingest.megatron_facts import read_facts
 from falloff.ingest.megatron_rates import (
     ENERGY_IS_ZERO,
@@ -228,10 +228,7 @@ def _time(text: str) -> datetime | None:
     for pattern in _STAMPS:
         stamp = pattern.search(text[:200])
         if stamp:
-            try:
-                return datetime.fromisoformat(stamp[1])
-            except ValueError:
-                return None
+            return moment_of(stamp[1])
     return None
 
 

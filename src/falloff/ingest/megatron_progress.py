@@ -8,10 +8,9 @@ else included.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any
 
-from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.logtext import Line, moment_of, number_of
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import GIGA, TERA
 
@@ -53,11 +52,11 @@ def _parse_step(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     if not line.is_ended or len(fields) != len(pieces):
         return None  # the last number may go on, or two lines ran into each other
     try:
-        time = datetime.strptime(match[1], "%Y-%m-%d %H:%M:%S")
         step, job, _ = number_of(fields[_ITERATION]), _tflops(fields[_JOB]), number_of(fields[_TOKENS])
     except (KeyError, ValueError):
         return None
-    if step is None or not step.is_integer() or not 0 < step < GIGA:
+    time = moment_of(match[1])
+    if time is None or step is None or not step.is_integer() or not 0 < step < GIGA:
         return None
     logged = LoggedStep(
         step=int(step),

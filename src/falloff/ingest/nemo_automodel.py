@@ -5,9 +5,8 @@ loss are num_label_tokens.
 """
 
 import re
-from datetime import datetime
 
-from falloff.ingest.logtext import Line, number_of
+from falloff.ingest.logtext import Line, moment_of, number_of
 from falloff.ingest.training_log import LoggedStep
 from falloff.units import GIB
 
@@ -31,7 +30,7 @@ def parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     stamp = _STAMP.match(line.text)
     step = LoggedStep(
         step=int(match["step"]),
-        time=datetime.strptime(stamp[1], "%Y-%m-%d %H:%M:%S") if stamp else None,
+        time=moment_of(stamp[1]) if stamp else None,
         loss=number_of(found["loss"]),
         grad_norm=number_of(found.get("grad_norm", "")),
         memory_bytes=float(memory[1]) * GIB if memory else None,

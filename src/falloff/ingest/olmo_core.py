@@ -13,7 +13,7 @@ from typing import Any
 
 from falloff.ingest.header_text import first_match
 from falloff.ingest.log_blocks import join_blocks, whole_values
-from falloff.ingest.logtext import Line, first_number
+from falloff.ingest.logtext import Line, first_number, moment_of
 from falloff.ingest.step_windows import rise_per_step
 from falloff.ingest.training_log import LoggedStep, Settled, System
 from falloff.units import GIB
@@ -27,7 +27,7 @@ _IS_OLMO = re.compile(
     r"|^[ \t]{2,40}throughput/device/(?:TPS|tokens_per_sec)",
     re.MULTILINE,
 )
-_STAMP = re.compile(r"\[?(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
+_STAMP = re.compile(r"\[?(\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)")
 
 # field: its names, the newest first
 _NAMES: Mapping[str, tuple[str, ...]] = {
@@ -102,10 +102,7 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
 
 def _time(text: str) -> datetime | None:
     stamp = _STAMP.match(text)
-    if stamp is None:
-        return None
-    day, clock, fraction = stamp.groups()
-    return datetime.strptime(f"{day} {clock}.{fraction or '0'}", "%Y-%m-%d %H:%M:%S.%f")
+    return moment_of(stamp[1]) if stamp else None
 
 
 def _facts(texts: Sequence[str]) -> Mapping[str, Any]:
