@@ -136,3 +136,7 @@ def test_names_of_one_s_own_come_first() -> None:
 def test_a_rule_that_is_no_regular_expression_is_a_sentence() -> None:
     with pytest.raises(ValueError, match="is no regular expression"):
         NAMING.with_names("(")
+
+
+def test_the_kernels_of_pplx_communicate() -> None:
+    assert classify("void pplx::a2a::combine<__nv_bfloat16>(int)").kind == "communication"

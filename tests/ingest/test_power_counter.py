@@ -110,3 +110,8 @@ def test_the_unit_of_a_counter_is_the_only_plausible_one(watts: float, unit: flo
 @pytest.mark.parametrize(("count", "seconds", "mean_w"), [(0, 60, None), (10, 0, None), (3e5, 60, 0.5)])
 def test_a_unit_that_nothing_tells_is_none(count: float, seconds: float, mean_w: float | None) -> None:
     assert energy_unit_j(count, seconds, mean_w=mean_w) is None
+
+
+def test_a_reading_above_the_range_gives_no_wrapped_step() -> None:
+    assert wrapped_step_j(10, 5, 8) is None
+    assert wrapped_step_j(7, 1, 8) == 2

@@ -141,3 +141,25 @@ def ranks_of(
         paths.append(folder / f"rank{rank}.json")
         paths[-1].write_text(json.dumps({"distributedInfo": {"rank": rank, "world_size": 3}, "traceEvents": events}))
     return paths
+
+
+def test_links_within_a_node_that_miss_p2p_are_flagged_in_nccl_s_own_log(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.log"
+    ranks = "".join(
+        f"n1:{9 + r}:20 [{r}] NCCL INFO comm 0x5 rank {r} nranks 2 cudaDev {r} - Init COMPLETE\n" for r in (0, 1)
+    )
+    links = ("0[0] -> 1[1] via SHM/direct/direct", "1[1] -> 0[0] [send] via NET/IB/0")
+    path.write_text(ranks + "".join(f"n1:9:20 [0] NCCL INFO Channel 00/0 : {link}\n" for link in links))
+    text = text_of(path)
+    assert "1 links within a node go via SHM and not P2P" in text
+    assert "1 links within a node go via NET and not P2P" in text
+    assert len(device_text.as_json(read_any(path))["nccl_debug"]["flags"]) == 2
+
+
+def test_links_to_a_rank_of_an_unknown_host_are_not_flagged(tmp_path: Path) -> None:
+    path = tmp_path / "nccl.log"
+    path.write_text(
+        "n1:9:20 [0] NCCL INFO comm 0x5 rank 0 nranks 2 cudaDev 0 - Init COMPLETE\n"
+        "n1:9:20 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0\n"
+    )
+    assert "not P2P" not in text_of(path)

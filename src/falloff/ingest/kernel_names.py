@@ -51,6 +51,7 @@ _LIBRARIES: tuple[tuple[str, str], ...] = (
     # deep_ep::intranode::dispatch, internode::combine, internode_ll::dispatch; its layout is local arithmetic
     ("deepep", r"(deep|hybrid)_ep::(?!layout)|(intranode|internode)(_ll)?::(\w*dispatch|\w*combine|\w*notify|barrier)"),
     ("nvshmem", r"nvshmem"),
+    ("pplx", r"(?<![a-z])pplx::"),
     # Transformer Engine: userbuffers_fp16_sum_inplace_gpu_rw, kuserbuffers_pushrecv
     ("userbuffers", r"userbuffers"),
     # vLLM, SGLang, AITER: cross_device_reduce_1stage, _2stage; quickreduce

@@ -65,6 +65,12 @@ class NcclDebug:
     rank_hosts: Mapping[int, str]
     num_ranks: int | None
 
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What is odd about its links; that all ranks are on one host is known where the host of each is."""
+        is_whole = self.num_ranks is not None and len(self.rank_hosts) == self.num_ranks
+        return intra_node_flags(self.links, self.rank_hosts, is_whole and len(set(self.rank_hosts.values())) == 1)
+
 
 def is_nccl_debug_log(text: str) -> bool:
     """Return whether the text has a line of NCCL's own log."""

@@ -152,7 +152,7 @@ def wrapped_step_j(before_j: float, after_j: float, range_j: float | None) -> fl
     step_j = after_j - before_j
     if step_j >= 0:
         return step_j
-    return step_j % range_j if range_j else None
+    return step_j % range_j if range_j and before_j <= range_j else None
 
 
 def counter_range_j(width_bits: int, unit_j: float) -> float:

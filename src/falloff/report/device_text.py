@@ -49,6 +49,8 @@ def as_json(item: Reading) -> dict[str, Any]:
     for name in ("power", "nccl_debug", "nccl_profile"):
         if getattr(item, name) is not None:
             found[name] = _plain(getattr(item, name))
+    if item.nccl_debug is not None:
+        found["nccl_debug"]["flags"] = list(item.nccl_debug.flags)
     if item.clock_reasons:
         found["clock_reasons"] = [
             {**_plain(block), "active": list(block.active), "slowing": list(block.slowing)}
@@ -210,6 +212,7 @@ def _debug_lines(debug: NcclDebug) -> Iterator[str]:
     transports = sorted({link.transport for link in debug.links})
     if transports:
         yield f"  {len(debug.links)} connections, via {', '.join(transports)}"
+    yield from (f"  {flag}" for flag in debug.flags)
     for name, value in debug.settings.items():
         yield f"  set: {name}={value}"
 
