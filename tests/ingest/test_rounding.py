@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.ingest.rounding import Bounds, bounds_of
+from falloff.ingest.rounding import Bounds, bounds_of, where_most_agree
 
 positive = st.floats(min_value=1e-6, max_value=1e12)
 
@@ -56,3 +56,9 @@ def test_a_whole_number_is_given_where_it_is_the_only_one(bounds: Bounds, expect
 def test_what_is_no_number_above_zero_has_no_bounds(text: str) -> None:
     with pytest.raises(ValueError, match="no number"):
         bounds_of(text)
+
+
+def test_most_ranges_agree_where_they_overlap() -> None:
+    assert where_most_agree([(1.0, 3.0), (2.0, 4.0), (2.5, 5.0), (9.0, 10.0)]) == (2.5, 3.0)
+    assert where_most_agree([(1.0, 2.0), (2.0, 3.0)]) == (2.0, 2.0)
+    assert where_most_agree([]) is None

@@ -13,9 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
+from falloff.ingest.bus_factor import ranks_of_factor
 from falloff.ingest.logtext import clean, read_lines
-from falloff.ingest.nccl_tests_log import Printed
+from falloff.ingest.nccl_tests_log import MOST_RANKS, Printed
 from falloff.ingest.nccl_tests_table import printed
+from falloff.ingest.rounding import where_most_agree
 from falloff.records import CollectiveRecord
 from falloff.units import GIGA, KIB, MEGA, MICRO, MILLI
 
@@ -37,7 +39,6 @@ _POWERS = "KMGTP"
 _LONGEST_HEADER_CHARS = 1000
 # Beyond the rounding of each number, for means that are taken of ratios.
 _SLACK = 0.002
-_MOST_RANKS = 1 << 17
 
 _COLLECTIVES = {
     "all_reduce": "all_reduce",
@@ -200,23 +201,17 @@ def _ratio(row: CommsRow) -> tuple[float, float] | None:
 def _tell_ranks(rows: Iterable[CommsRow]) -> int | None:
     """Return the number of ranks for which (n-1)/n is the ratio of the most rows, None where several are."""
     ratios = [ratio for row in rows if _COLLECTIVES.get(row.operation) in _OF_SHARE and (ratio := _ratio(row))]
-    ends = sorted(
-        [(_ranks(low * (1 - _SLACK / 10)), 0) for low, _ in ratios]
-        + [(_ranks(high * (1 + _SLACK / 10)), 1) for _, high in ratios]
+    best = where_most_agree(
+        (
+            ranks_of_factor("all_gather", low * (1 - _SLACK / 10)),
+            ranks_of_factor("all_gather", high * (1 + _SLACK / 10)),
+        )
+        for low, high in ratios
     )
-    around, most, best = 0, 0, (math.inf, math.inf)
-    for at, (point, is_end) in enumerate(ends):
-        around += -1 if is_end else 1
-        if around > most:
-            most, best = around, (point, ends[at + 1][0])
-    if best[1] > _MOST_RANKS:
-        return None  # a ratio of 1 as far as its digits go
+    if best is None or best[1] > MOST_RANKS:
+        return None  # none tells, or a ratio of 1 as far as its digits go
     least, greatest = max(math.ceil(best[0]), 2), math.floor(best[1])
     return least if least == greatest else None
-
-
-def _ranks(ratio: float) -> float:
-    return 1 / (1 - ratio) if ratio < 1 else math.inf
 
 
 class _Ratios(NamedTuple):

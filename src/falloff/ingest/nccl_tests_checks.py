@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from falloff.ingest.bus_factor import COLLECTIVES, bus_factor, ranks_of_factor
 from falloff.ingest.nccl_tests_log import DTYPES, MOST_RANKS, Half, Row
+from falloff.ingest.rounding import where_most_agree
 
 # Beyond the rounding of each number: enough for a mean that was taken of bandwidths and not of times, far below what
 # one wrong digit makes.
@@ -33,17 +34,8 @@ class Told:
 
 def factor_range(rows: Sequence[Row]) -> tuple[float, float] | None:
     """Return the least and the greatest bus bandwidth over size / time that most rows agree on, None if none tells."""
-    ranges = [found for row in rows for _, half in row.halves if (found := _factor_of_half(row, half)) is not None]
-    if not ranges:
-        return None
-    # Of all points those that lie in the most ranges: that number rises where one begins and falls where one ends.
-    ends = sorted([(begin, 0) for begin, _ in ranges] + [(end, 1) for _, end in ranges])
-    around, most, best = 0, 0, (0.0, 0.0)
-    for at, (point, is_end) in enumerate(ends):
-        around += -1 if is_end else 1
-        if around > most:
-            most, best = around, (point, ends[at + 1][0])
-    return best
+    factors = (_factor_of_half(row, half) for row in rows for _, half in row.halves)
+    return where_most_agree(factor for factor in factors if factor is not None)
 
 
 def _factor_of_half(row: Row, half: Half) -> tuple[float, float] | None:

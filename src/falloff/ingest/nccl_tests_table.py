@@ -203,7 +203,10 @@ def whole(field: str | None) -> int:
 
 
 def printed(field: str | None, scale: float) -> Printed | None:
-    """Return a field as a number, None for N/A, nan and inf; ValueError for what is no number or below zero."""
+    """Return a field as a number with half of its last digit, by which rows are checked; None for N/A, nan and inf.
+
+    ValueError for what is no number or below zero.
+    """
     if field is None or field in ("N/A", "nan", "-nan", "inf", "-inf"):
         return None
     mantissa, _, exponent = field.lower().partition("e")

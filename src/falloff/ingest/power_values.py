@@ -65,8 +65,9 @@ _MOST_BITS = 1 << 53
 def number(text: str, unit: float | None = None) -> float:
     """Return the number times `unit`, or times the unit that stands behind it: '123.45 W', '1755 MHz', '12500 mW'.
 
-    NaN for a blank and for what is printed where a GPU does not answer; ValueError for anything else, and for a
-    number below zero or without bound, which neither power, energy nor clocks are.
+    Samplers print units, and words where a GPU does not answer; logs (logtext.number_of) print suffixes and signs. NaN
+    for a blank and for such words; ValueError for anything else, and for a number below zero or without bound, which
+    neither power, energy nor clocks are.
     """
     try:
         value = float(text)

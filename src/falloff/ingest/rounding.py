@@ -1,6 +1,7 @@
 """Numbers that a log rounds: between which bounds the true one lies, and the one value that fits there."""
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from falloff.ingest.logtext import number_of
@@ -46,6 +47,18 @@ class Bounds(NamedTuple):
             return None
         power = 1 << max(math.ceil(math.log2(self.least) - 1e-12), 0)
         return power if self.least <= power <= self.most else None
+
+
+def where_most_agree(ranges: Iterable[tuple[float, float]]) -> tuple[float, float] | None:
+    """Return the least and the greatest number that lies in as many of the ranges as any does, None for no ranges."""
+    # that count rises where a range begins and falls behind where one ends
+    ends = sorted([end for low, high in ranges for end in ((low, 0), (high, 1))])
+    around, most, best = 0, 0, None
+    for at, (point, is_end) in enumerate(ends):
+        around += -1 if is_end else 1
+        if around > most:
+            most, best = around, (point, ends[at + 1][0])
+    return best
 
 
 def bounds_of(text: str, digits: int = 3) -> Bounds:
