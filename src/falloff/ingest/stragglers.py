@@ -1,6 +1,6 @@
 """Straggling nodes: ranks of one node that keep all the others waiting, told from the times of each rank."""
 
-import dataclasses
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ FEWEST_NODES = 3
 FEWEST_STEPS = 3
 
 _SECONDS = r"\s*[=:]\s*(\d+(?:\.\d+)?)\s*(ms|s)?\b"
-_HEAD = re.compile(r"\[step\s+(\d+)\].*?step_time" + _SECONDS, re.IGNORECASE)
+_HEAD = re.compile(r"\[step\s{1,9}(\d{1,15})\].{0,400}?step_time" + _SECONDS, re.IGNORECASE)
 _LONGEST = re.compile(r"dt_max" + _SECONDS, re.IGNORECASE)
 _COLUMNS = ("rank", "data_time", "step_time")
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3}
@@ -93,26 +93,60 @@ def read_slow_steps(text: str) -> list[SlowStep]:
 
 
 def _slow_steps(lines: Iterable[str]) -> list[SlowStep]:
-    steps: list[SlowStep] = []
+    tables: list[_Table] = []
     columns: list[str] = []
     for line in lines:
         if head := _HEAD.search(line):
             longest = _LONGEST.search(line)
-            steps.append(
-                SlowStep(
-                    step=int(head[1]),
-                    step_s=_seconds(*head.groups()[1:]),
-                    longest_data_s=_seconds(*longest.groups()) if longest else None,
-                )
-            )
+            longest_data_s = _seconds(*longest.groups()) if longest else None
+            tables.append(_Table(int(head[1]), _seconds(*head.groups()[1:]), longest_data_s))
             columns = []
-        elif steps and set(_COLUMNS) <= set(line.split()):
+        elif tables and set(_COLUMNS) <= set(line.split()):
             columns = line.split()
-        elif steps and columns:
-            steps[-1], columns = _with_row(steps[-1], columns, line)
-    if not steps:
+        elif tables and columns and not tables[-1].take(columns, line):
+            columns = []
+    if not tables:
         raise ValueError("no step with its slowest ranks is in it: a line '[step 1] step_time=1.0s ...' begins each")
-    return steps
+    return [table.finished() for table in tables]
+
+
+@dataclass
+class _Table:
+    """A step's line and the rows below it, gathered one after another."""
+
+    step: int
+    step_s: float
+    longest_data_s: float | None
+    rank_data_s: dict[int, float] = field(default_factory=dict)
+    rank_step_s: dict[int, float] = field(default_factory=dict)
+    num_cut_lines: int = 0
+
+    def take(self, columns: Sequence[str], line: str) -> bool:
+        """Take a row; return False for a blank or other text, which ends the table."""
+        words = line.split()
+        if not words or not re.match(r"[\d.+-]", words[0]):
+            return False
+        row = dict(zip(columns, words, strict=False))
+        try:
+            rank, data_s, step_s = int(row["rank"]), float(row["data_time"]), float(row["step_time"])
+        except (KeyError, ValueError):
+            rank, data_s, step_s = -1, -1.0, -1.0
+        if len(words) != len(columns) or rank < 0 or not (0 <= data_s < math.inf and 0 <= step_s < math.inf):
+            self.num_cut_lines += 1
+        else:
+            self.rank_data_s[rank], self.rank_step_s[rank] = data_s, step_s
+        return True
+
+    def finished(self) -> SlowStep:
+        """Return the step with its rows."""
+        return SlowStep(
+            step=self.step,
+            step_s=self.step_s,
+            longest_data_s=self.longest_data_s,
+            rank_data_s=self.rank_data_s,
+            rank_step_s=self.rank_step_s,
+            num_cut_lines=self.num_cut_lines,
+        )
 
 
 def left_out(steps: Sequence[SlowStep], ranks_per_node: int | None = None) -> tuple[LeftOut, ...]:
@@ -135,23 +169,6 @@ def _waiting_words(step: SlowStep, ranks_per_node: int | None) -> str:
 
 def _seconds(number: str, unit: str | None) -> float:
     return float(number) * _UNITS[(unit or "").lower()]
-
-
-def _with_row(step: SlowStep, columns: list[str], line: str) -> tuple[SlowStep, list[str]]:
-    """Return the step with a row of its table added, and the columns of the next; a blank or other text ends it."""
-    words = line.split()
-    if not words or not re.match(r"[\d.+-]", words[0]):
-        return step, []
-    row = dict(zip(columns, words, strict=False))
-    try:
-        rank, data_s, step_s = int(row["rank"]), float(row["data_time"]), float(row["step_time"])
-    except (KeyError, ValueError):
-        rank, data_s, step_s = -1, -1.0, -1.0
-    sound = rank >= 0 and np.isfinite([data_s, step_s]).all() and min(data_s, step_s) >= 0
-    if len(words) != len(columns) or not sound:
-        return dataclasses.replace(step, num_cut_lines=step.num_cut_lines + 1), columns
-    data, own = {**step.rank_data_s, rank: data_s}, {**step.rank_step_s, rank: step_s}
-    return dataclasses.replace(step, rank_data_s=data, rank_step_s=own), columns
 
 
 def straggler(rank_step_s: Sequence[Sequence[float]], ranks_per_node: int) -> str | None:
