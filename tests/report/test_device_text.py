@@ -44,6 +44,13 @@ def test_power_samples_show_both_ways_to_energy_of_each_device() -> None:
     assert len([line for line in text.splitlines() if line.strip().startswith(("0 ", "1 "))]) == 2
 
 
+def test_calls_without_a_size_are_counted(tmp_path: Path) -> None:
+    kernel = {"ph": "X", "cat": "kernel", "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "pid": 0, "tid": 7}
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"traceEvents": [{**kernel, "ts": 1.0, "dur": 2.0, "args": {"stream": 7}}]}))
+    assert "whose size, and so whose bandwidth, is not known: 1" in text_of(path)
+
+
 def test_a_cut_trace_says_so() -> None:
     assert "status: trace_truncated" in text_of(CASES / "U113.json")
 

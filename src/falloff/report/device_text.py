@@ -87,6 +87,8 @@ def _exposure_lines(exposure: Exposure, rank: int | None) -> Iterator[str]:
     if exposure.by_collective_ns:
         header = ("collective", "calls", "bytes", "ms", "exposed ms")
         yield aligned(header, [_collective_cells(exposure, name) for name in exposure.by_collective_ns])
+    if exposure.num_calls_without_bytes:
+        yield f"  calls whose size, and so whose bandwidth, is not known: {exposure.num_calls_without_bytes:,}"
     yield from _step_lines(exposure)
 
 
