@@ -68,3 +68,9 @@ def test_the_files_own_name_of_a_gpu_is_kept() -> None:
     named = with_name(gpu("GPU-a", "0"), "NVIDIA A100-SXM4-80GB")
     assert named.name == "NVIDIA A100-SXM4-80GB"
     assert with_name(named, "NVIDIA H100").name == "NVIDIA A100-SXM4-80GB"
+
+
+def test_an_index_that_two_hosts_have_is_refused() -> None:
+    devices = {f"node{n}/0": samples_of([0.0], [300.0], meter=Meter(device=f"node{n}/0", index="0")) for n in (0, 1)}
+    with pytest.raises(ValueError, match="device 0 is in the file 2 times"):
+        by_index(devices, "0")

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from falloff.ingest.power_devices import by_uuid
 from falloff.ingest.power_files import power_format, read_power
 from falloff.ingest.power_samples import PowerLog
 from falloff.rawlog import POWER_COLUMNS
@@ -512,3 +513,52 @@ def test_a_table_of_runs_is_no_table_of_samples(tmp_path: Path) -> None:
     path.write_text("timestamp,run_id,duration,gpu_power,gpu_energy\n2024-05-01T10:00:00,a,3600.0,310.0,0.31\n" * 2)
     with pytest.raises(ValueError, match="holds no power samples"):
         read_power(path)
+
+
+@pytest.mark.parametrize(
+    ("header", "first", "second"),
+    [
+        ("time,host,gpu,power_w", "node0/0", "node1/0"),
+        ("time,rank,x,power_w", "node0", "node1"),
+    ],
+)
+def test_rows_of_several_hosts_or_ranks_stand_apart(tmp_path: Path, header: str, first: str, second: str) -> None:
+    rows = "".join(f"{t},node{n},0,{300 + n}\n" for t in range(8) for n in (0, 1))
+    found = table(tmp_path, f"{header}\n{rows}").devices
+    assert {name: samples.draw_w.mean() for name, samples in found.items()} == {first: 300, second: 301}
+
+
+def test_a_sum_beside_columns_of_one_gpu_each_is_no_gpu(tmp_path: Path) -> None:
+    rows = "".join(f"{t},300,310,610\n" for t in range(8))
+    found = table(tmp_path, "time,gpu0_power_w,gpu1_power_w,total_power_w\n" + rows).devices
+    assert {name: samples.draw_w.mean() for name, samples in found.items()} == {"0": 300, "1": 310}
+
+
+def test_a_column_may_be_called_by_its_gpu_s_uuid(tmp_path: Path) -> None:
+    rows = "".join(f"{t},300,310\n" for t in range(8))
+    found = table(tmp_path, "time,GPU-aaaaaaaa-00 power (W),GPU-bbbbbbbb-00 power (W)\n" + rows).devices
+    assert by_uuid(found, "bbbbbbbb-00") == "gpu-bbbbbbbb-00"
+
+
+def test_of_two_columns_that_could_be_the_draw_a_note_says_which_was_read(tmp_path: Path) -> None:
+    rows = "".join(f"{t},300,310\n" for t in range(8))
+    log = table(tmp_path, "time,power_a,power_b\n" + rows)
+    assert "could be the draw: power_a, power_b; the first was read" in log.notes
+
+
+def test_clock_reasons_without_power_are_read_as_such(tmp_path: Path) -> None:
+    rows = "".join(f"2024/05/01 10:00:0{i}.123, 0, 0x0000000000000004\n" for i in range(8))
+    log = table(tmp_path, "timestamp, index, clocks_event_reasons.active\n" + rows)
+    assert set(log.devices["0"].clock_reasons) == {4.0}
+    assert np.isnan(log.devices["0"].draw_w).all()
+
+
+def test_power_in_a_unit_that_nothing_names_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="above what a board can draw; state the unit"):
+        table(tmp_path, "time,power\n" + "".join(f"{t},300000\n" for t in range(8)))
+
+
+def test_dcgmi_s_values_that_do_not_stand_below_their_names_are_read_in_order(tmp_path: Path) -> None:
+    rows = "".join(f"GPU 0     300.1  {10**6 + 300_000 * t}\nGPU-I 0   N/A  N/A\n" for t in range(8))
+    samples = table(tmp_path, "#Entity   POWER   TOTEC\nID        W       mJ\n" + rows).devices["0"]
+    assert (samples.draw_w.mean(), samples.energy_j[-1] - samples.energy_j[0]) == pytest.approx((300.1, 2100))

@@ -10,9 +10,11 @@ from falloff.ingest.power_values import UNITS
 
 Kind = Literal[
     "time",
+    "host",
     "index",
     "uuid",
     "bus",
+    "rank",
     "name",
     "scope",
     "draw",
@@ -93,7 +95,9 @@ _TIME = re.compile(
 )
 _DEVICE = re.compile(r"(?:gpus?|gpu_?(?:id|index|idx|num)|device_?(?:id|index|idx)?|index|idx|card|gpu_number)")
 # whose column it is in a wide table: gpu0_power_w, system.gpu.0.powerWatts, DCGM_FI_DEV_POWER_USAGE{gpu="0"}, power_0
-_WIDE = re.compile(r"""(?:gpu|device|card|rank)[_:.="']*(\d+)(?!\d)|(?:power|energy)_?(\d+)$""")
+_WIDE = re.compile(
+    r"""(gpu-[0-9a-f]{4,}(?:-[0-9a-f]+)*)|(?:gpu|device|card|rank)[_:.="']*(\d+)(?!\d)|(?:power|energy)_?(\d+)$"""
+)
 _LIMIT = re.compile(r"(?:(?:enforced|default|max|min|requested)[_. ]+)?power[_. ]*(?:limit|cap)")
 _NO_DRAW = re.compile(r"limit|cap\b|_cap|max|min|default|state|reason|violation|management|util|count|supply|freq|scal")
 
@@ -131,6 +135,11 @@ def is_nvidia_smi_draw(name: str) -> bool:
     """Return whether a column's name is one that nvidia-smi gives to a draw."""
     known = _NVIDIA_SMI.get(_split_unit(name.strip().casefold())[0])
     return known is not None and known.kind == "draw"
+
+
+def is_clock_reason(name: str) -> bool:
+    """Return whether a column's name is one that nvidia-smi gives to what holds the clocks down."""
+    return _of_reasons(name.strip().casefold()) is not None
 
 
 def _split_unit(key: str) -> tuple[str, float | None]:
@@ -178,6 +187,10 @@ def _of_plain_name(key: str, unit: float | None, *, in_watts: bool) -> Column | 
         return Column(kind="index")
     if key in ("scope", "power_scope", "domain"):
         return Column(kind="scope")
+    if re.fullmatch(r"host(?:_?name)?|node(?:_?(?:id|name|rank|list))?|machine|server", key):
+        return Column(kind="host")
+    if re.fullmatch(r"(?:global_|local_)?rank", key):
+        return Column(kind="rank")
     if re.fullmatch(r"(?:num_?|compute_?)*(?:processes|procs)", key):
         return Column(kind="processes")
     # sm without a unit is dmon's share of time
@@ -191,7 +204,7 @@ def _of_plain_name(key: str, unit: float | None, *, in_watts: bool) -> Column | 
 def _meter_of(key: str, unit: float | None, *, in_watts: bool) -> Column | None:
     """Return what a column of power or energy holds, which its words or its unit tell; None for any other."""
     wide = _WIDE.search(key)
-    device = (wide[1] or wide[2]) if wide else None
+    device = (wide[1] or wide[2] or wide[3]) if wide else None
     if "energy" in key or "joule" in key:
         return Column(kind="energy", unit=unit, scope=_scope(key), device=device)
     if (in_watts or re.search(r"power|draw|watt", key)) and not _NO_DRAW.search(key):

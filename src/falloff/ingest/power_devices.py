@@ -40,9 +40,11 @@ def devices_of_run(
 
 def by_index(devices: Mapping[str, Samples], index: str, scope: Scope = "gpu") -> str:
     """Return the series of the GPU that the file itself counts so; ValueError where there is none."""
-    for key, samples in devices.items():
-        if _index(key, samples) == index and samples.scope == scope:
-            return key
+    found = [key for key, samples in devices.items() if _index(key, samples) == index and samples.scope == scope]
+    if len(found) > 1:
+        raise ValueError(f"device {index} is in the file {len(found)} times ({', '.join(found[:4])}); state its UUID")
+    if found:
+        return found[0]
     raise ValueError(f"no power samples of device {index} in the scope {scope}; the file has {_listed(devices)}")
 
 

@@ -148,7 +148,8 @@ class _DcgmReader(_Reader):
         """
         ends = [*self._starts[1:], len(line)]
         fields = [line[start:end] for start, end in zip(self._starts, ends, strict=True)]
-        if len(line) <= self._starts[-1] or any(f[:1] == " " and f.strip() for f in fields):
+        cuts_a_word = any(not line[start - 1 : start].isspace() for start in self._starts)
+        if len(line) <= self._starts[-1] or cuts_a_word or any(f[:1] == " " and f.strip() for f in fields):
             return None
         return [field.strip() for field in fields]
 

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from falloff.ingest.logtext import HEAD_CHARS, read_head
-from falloff.ingest.power_columns import is_nvidia_smi_draw
+from falloff.ingest.power_columns import is_clock_reason, is_nvidia_smi_draw
 from falloff.ingest.power_dmon import read_dmon
 from falloff.ingest.power_nvidia_smi import STAMP, guess_columns, read_nvidia_smi_report
 from falloff.ingest.power_rounds import split_rounds
@@ -94,7 +94,7 @@ def _is_row(fields: Sequence[str], plan: Plan) -> bool:
 
 
 def _format_of_names(names: Sequence[str]) -> PowerFormat:
-    if any(is_nvidia_smi_draw(name) for name in names):
+    if any(is_nvidia_smi_draw(name) or is_clock_reason(name) for name in names):
         return "nvidia-smi"
     if "timestamps" in names:
         return "jpwr"

@@ -203,6 +203,10 @@ class Collector:
                 devices[key] = _samples(rows, series.meter)
         if not devices:
             cut = f"; {self.num_cut_lines} lines were cut or garbled" if self.num_cut_lines else ""
+            if self._num_implausible:
+                raise ValueError(
+                    f"{path}: its power is above what a board can draw; state the unit in the column's name (power_mw)"
+                )
             if any(series.num_seen for series in self._series.values()):
                 raise ValueError(
                     f"{path}: none of its samples states a power or an energy (format {power_format}){cut}"

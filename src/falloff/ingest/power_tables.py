@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import tzinfo
 from pathlib import Path
 
-from falloff.ingest.power_columns import Column, columns_of, is_nvidia_smi_draw, scope_in
+from falloff.ingest.power_columns import Column, columns_of, is_clock_reason, is_nvidia_smi_draw, scope_in
 from falloff.ingest.power_counter import with_resolved_units
 from falloff.ingest.power_samples import MOST_SERIES, Averaging, Collector, Meter, PowerLog, Scope, Window
 from falloff.ingest.power_values import Clock, bits, is_active, number, read_power_lines
@@ -63,8 +63,12 @@ def plan_of(
     keys: dict[tuple[str | None, Scope], None] = {
         (c.device, c.scope): None for c in columns if c and c.kind in ("draw", "energy") and c.scope != "memory"
     }
+    if any(device is not None and scope == "gpu" for device, scope in keys):
+        keys.pop((None, "gpu"), None)  # a sum beside columns of one GPU each
     groups = [group for device, scope in keys for group in _groups(columns, device, scope, reading)]
-    if not groups or not ("time" in at or any(is_nvidia_smi_draw(name) for name in names)):
+    if not groups and any(is_clock_reason(name) for name in names):
+        groups = [_Group(device=None, scope="gpu", averaging="not stated", draw=None, energy=None)]
+    if not groups or not ("time" in at or any(is_nvidia_smi_draw(name) or is_clock_reason(name) for name in names)):
         return None
     return Plan(
         columns=columns,
@@ -161,6 +165,7 @@ class _TableReader:
                 plan = plan_of(split_fields(line, delimiter), self._reading, self._averaging)
                 if plan is not None:
                     self.plan, self._header, self._delimiter = plan, line, delimiter
+                    self.out.notes += _alternatives(plan, split_fields(line, delimiter))
                     return
         self.out.num_cut_lines += 1
 
@@ -185,10 +190,12 @@ class _TableReader:
 
     @staticmethod
     def _device(fields: list[str], at: dict[str, int]) -> str:
-        for kind in ("uuid", "index", "bus"):
-            if kind in at and fields[at[kind]].strip():
-                return fields[at[kind]].strip()
-        return "0"
+        known = {kind: fields[at[kind]].strip() for kind in ("host", "uuid", "index", "bus", "rank") if kind in at}
+        if known.get("uuid"):
+            return known["uuid"]
+        device = known.get("index") or known.get("bus") or known.get("rank") or "0"
+        # an index counts within its host
+        return f"{known['host']}/{device}" if known.get("host") else device
 
     def _meter(self, plan: Plan, group: _Group, device: str, fields: list[str], row_scope: Scope | None) -> Meter:
         # what is stated holds where no column of the file tells of another scope
@@ -211,6 +218,19 @@ class _TableReader:
             if len(plan.meters) < MOST_SERIES:
                 plan.meters[device, scope, group.rank] = known
         return known
+
+
+def _alternatives(plan: Plan, names: Sequence[str]) -> list[str]:
+    """Return a note where several columns could be the same reading of one meter, of which the first was read."""
+    first: dict[tuple[str | None, Scope, Averaging], int] = {}
+    also: dict[int, list[str]] = {}
+    for group in plan.groups:
+        if group.draw is not None:
+            read = first.setdefault((group.device, group.scope, group.averaging), group.draw)
+            also.setdefault(read, []).append(names[group.draw].strip())
+    return [
+        f"could be the draw: {', '.join(of_one)}; the first was read" for of_one in also.values() if len(of_one) > 1
+    ]
 
 
 def split_fields(line: str, delimiter: str = ",") -> list[str]:
