@@ -124,7 +124,7 @@ BATCH = ("global_batch", "tokens_per_step")
 # apart in either direction are 1.5 % of 1,980 MHz apart. Tables print 8B for 8.03e9 parameters. Power limits are read
 # back in mW, 699.98 for 700.
 RELATIVE = {"sm_clock_mhz": 0.015, "params": 0.01, "active_params": 0.01, "power_limit_w": 0.001}
-# Throttled clocks stand at most a third below the boost clock in what we have seen, so five points more of the time
+# Throttled clocks stand at most a third below the boost clock where they were seen, so five points more of the time
 # are below 2 % of speed, which is what one reading scatters.
 SHARE = 0.05
 ABSOLUTE = {"power_cap_share": SHARE, "thermal_share": SHARE}

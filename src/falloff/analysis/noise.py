@@ -7,11 +7,12 @@ from typing import Literal
 
 import numpy as np
 
+from falloff.analysis.uncertainty import FEWEST_RUNS
+
 NoiseKind = Literal["additive", "proportional"]
 
 # Noise of more than this share of a step hides what layouts differ by.
 MOST_NOISE = 0.05
-FEWEST_RUNS = 3
 # Standard errors by which a slope has to differ from the other kind's.
 _ERRORS = 2.0
 TOO_SHORT = "steps too short"

@@ -5,19 +5,21 @@ in the algorithm bandwidth (deepspeed/utils/comms_logging.py, calc_bw_log). Vers
 list that was sorted on its own, so that the numbers of a row need not be of the same calls.
 """
 
-import bisect
-import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
-from falloff.ingest.bus_factor import ranks_of_factor
+from falloff.ingest.deepspeed_comms_checks import (
+    COLLECTIVES,
+    CommsRow,
+    fault_of,
+    ratios_by_operation,
+    tell_ranks,
+)
 from falloff.ingest.logtext import clean, read_lines
-from falloff.ingest.nccl_tests_log import MOST_RANKS, Printed
+from falloff.ingest.nccl_tests_log import Printed
 from falloff.ingest.nccl_tests_table import printed
-from falloff.ingest.rounding import where_most_agree
 from falloff.records import CollectiveRecord
 from falloff.units import GIGA, KIB, MEGA, MICRO, MILLI
 
@@ -37,48 +39,6 @@ _UNITS = {
 }
 _POWERS = "KMGTP"
 _LONGEST_HEADER_CHARS = 1000
-# Beyond the rounding of each number, for means that are taken of ratios.
-_SLACK = 0.002
-
-_COLLECTIVES = {
-    "all_reduce": "all_reduce",
-    "all_reduce_coalesced": "all_reduce",
-    "inference_all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "all_gather_base": "all_gather",
-    "all_gather_into_tensor": "all_gather",
-    "all_gather_coalesced": "all_gather",
-    "allgather_fn": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "reduce_scatter_base": "reduce_scatter",
-    "reduce_scatter_tensor": "reduce_scatter",
-    "reduce_scatter_fn": "reduce_scatter",
-    "all_to_all": "all_to_all",
-    "all_to_all_single": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "gather": "gather",
-    "scatter": "scatter",
-    "send": "send_recv",
-    "recv": "send_recv",
-    "isend": "send_recv",
-    "irecv": "send_recv",
-}
-_OF_SHARE = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")  # others: 1 in later versions
-
-
-@dataclass(frozen=True, kw_only=True)
-class CommsRow:
-    """One row. logged_bytes is the size as it is logged, read off '2.0 KB'; fault says what in it cannot be right."""
-
-    operation: str
-    caller: str | None
-    logged_bytes: Printed
-    count: int
-    latency_s: Printed | None
-    algbw_bytes_s: Printed | None
-    busbw_bytes_s: Printed | None
-    fault: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +63,9 @@ def read_deepspeed_comms(path: Path, num_ranks: int | None = None) -> CommsSumma
     rows, num_cut = _rows(path)
     if not rows:
         raise ValueError(f"{path}: holds no row of a DeepSpeed summary of communication")
-    ranks, ratios = num_ranks or _tell_ranks(rows), _ratios_by_operation(rows)
+    ranks, ratios = num_ranks or tell_ranks(rows), ratios_by_operation(rows)
     return CommsSummary(
-        rows=tuple(replace(row, fault=_fault(row, ratios, ranks)) for row in rows),
+        rows=tuple(replace(row, fault=fault_of(row, ratios, ranks)) for row in rows),
         num_ranks=ranks,
         num_cut_lines=num_cut,
     )
@@ -117,7 +77,7 @@ def deepspeed_comms_records(path: Path, num_ranks: int | None = None) -> list[Co
     return [
         _record(row, at, path, found)
         for at, row in enumerate(found.rows)
-        if row.logged_bytes.value > 0 and row.operation in _COLLECTIVES
+        if row.logged_bytes.value > 0 and row.operation in COLLECTIVES
     ]
 
 
@@ -190,99 +150,8 @@ def _field(fields: dict[str, str], start: str, path: Path) -> Printed | None:
     return printed(fields[name], _UNITS[unit])
 
 
-def _ratio(row: CommsRow) -> tuple[float, float] | None:
-    """Return the range of bus over algorithm bandwidth, None where the digits are too few to tell."""
-    algbw, busbw = row.algbw_bytes_s, row.busbw_bytes_s
-    if algbw is None or busbw is None or algbw.low <= 0 or busbw.low <= 0:
-        return None
-    return busbw.low / algbw.high, busbw.high / algbw.low
-
-
-def _tell_ranks(rows: Iterable[CommsRow]) -> int | None:
-    """Return the number of ranks for which (n-1)/n is the ratio of the most rows, None where several are."""
-    ratios = [ratio for row in rows if _COLLECTIVES.get(row.operation) in _OF_SHARE and (ratio := _ratio(row))]
-    best = where_most_agree(
-        (
-            ranks_of_factor("all_gather", low * (1 - _SLACK / 10)),
-            ranks_of_factor("all_gather", high * (1 + _SLACK / 10)),
-        )
-        for low, high in ratios
-    )
-    if best is None or best[1] > MOST_RANKS:
-        return None  # none tells, or a ratio of 1 as far as its digits go
-    least, greatest = max(math.ceil(best[0]), 2), math.floor(best[1])
-    return least if least == greatest else None
-
-
-class _Ratios(NamedTuple):
-    """The ratios of one operation's rows: their least and their greatest values, each in order."""
-
-    lows: Sequence[float]
-    highs: Sequence[float]
-
-
-def _ratios_by_operation(rows: Iterable[CommsRow]) -> dict[str, _Ratios]:
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        ratio = _ratio(row)
-        if ratio is not None:
-            found.setdefault(row.operation, []).append(ratio)
-    return {
-        operation: _Ratios(sorted(low for low, _ in ratios), sorted(high for _, high in ratios))
-        for operation, ratios in found.items()
-    }
-
-
-def _fault(row: CommsRow, ratios: Mapping[str, _Ratios], num_ranks: int | None) -> str | None:
-    return _ratio_fault(row, ratios, num_ranks) or _latency_fault(row, num_ranks)
-
-
-def _ratio_fault(row: CommsRow, ratios: Mapping[str, _Ratios], num_ranks: int | None) -> str | None:
-    ratio = _ratio(row)
-    if ratio is None or row.operation not in _COLLECTIVES:
-        return None
-    share = [(num_ranks - 1) / num_ranks] if num_ranks else []
-    allowed = share if _COLLECTIVES[row.operation] in _OF_SHARE else [1.0, *share]
-    if allowed and any(_is_within(factor, *ratio) for factor in allowed):
-        return None
-    if not allowed and not _differs_from_others(ratio, ratios[row.operation]):
-        return None
-    return (
-        f"its bus bandwidth is {_mean(ratio):.3g} of the algorithm bandwidth"
-        + (f", for {num_ranks} ranks it is {allowed[-1]:.3g}" if allowed else ", unlike other rows of the operation")
-        + ": the two are not of the same calls"
-    )
-
-
-def _differs_from_others(ratio: tuple[float, float], others: _Ratios) -> bool:
-    """Return whether most rows of an operation have another ratio, whatever the ranks are."""
-    below = bisect.bisect_left(others.highs, ratio[0] / (1 + _SLACK))
-    above = len(others.lows) - bisect.bisect_right(others.lows, ratio[1] * (1 + _SLACK))
-    return 2 * (below + above) > len(others.lows)
-
-
-def _latency_fault(row: CommsRow, num_ranks: int | None) -> str | None:
-    """Return that a single call's bandwidth is not its size over its latency, which only a single one must hold."""
-    latency, algbw = row.latency_s, row.algbw_bytes_s
-    if row.count != 1 or latency is None or algbw is None or latency.low <= 0 or algbw.low <= 0 or num_ranks is None:
-        return None
-    low, high = algbw.low * latency.low, algbw.high * latency.high
-    size = row.logged_bytes
-    if any(low * (1 - _SLACK) <= size.high * k and size.low * k <= high * (1 + _SLACK) for k in (1, 2, num_ranks)):
-        return None
-    return "its bandwidth is not that of its size and latency"
-
-
-def _is_within(value: float, low: float, high: float) -> bool:
-    return low * (1 - _SLACK) <= value <= high * (1 + _SLACK)
-
-
-def _mean(ends: tuple[float, float]) -> float:
-    return (ends[0] + ends[1]) / 2
-
-
 def _record(row: CommsRow, at: int, path: Path, found: CommsSummary) -> CollectiveRecord:
-    collective = _COLLECTIVES[row.operation]
+    collective = COLLECTIVES[row.operation]
     ranks_in_size = (found.num_ranks or 1) if collective == "all_gather" else 1
     counts_twice = collective in ("all_reduce", "broadcast", "reduce")
     return CollectiveRecord(
@@ -313,7 +182,7 @@ def _flags(row: CommsRow, found: CommsSummary) -> Iterator[str]:
         yield row.fault
     if found.num_ranks is None:
         yield "its bandwidths do not tell the number of ranks; state num_ranks"
-        if _COLLECTIVES[row.operation] == "all_gather":
+        if COLLECTIVES[row.operation] == "all_gather":
             yield "its size is one rank's input, nccl-tests' size times the ranks"
 
 
