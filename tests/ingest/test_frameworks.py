@@ -21,6 +21,11 @@ FOLDERS = {
     "nanotron": "nanotron",
     "deepspeed": "deepspeed",
     "megatron_lm": "megatron-lm",
+    "torchtune": "torchtune",
+    "maxtext": "maxtext",
+    "llm.c": "llm.c",
+    "modded_nanogpt": "modded-nanogpt",
+    "transformers": "transformers",
 }
 LOGS = [
     (path, framework)

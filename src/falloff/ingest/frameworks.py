@@ -7,6 +7,7 @@ from pathlib import Path
 from falloff.ingest.composer import COMPOSER, is_composer_log
 from falloff.ingest.deepspeed import DEEPSPEED, is_deepspeed_log
 from falloff.ingest.fms_fsdp import FMS_FSDP, is_fms_fsdp_log
+from falloff.ingest.huggingface import HUGGINGFACE, is_huggingface_log
 from falloff.ingest.instructlab import INSTRUCTLAB, is_instructlab_log
 from falloff.ingest.llamafactory import LLAMAFACTORY, is_llamafactory_log
 from falloff.ingest.logtext import without_prefixes
@@ -16,6 +17,7 @@ from falloff.ingest.nanochat import NANOCHAT, is_nanochat_log
 from falloff.ingest.nanotron import NANOTRON, is_nanotron_log
 from falloff.ingest.nemo import NEMO, is_nemo_log
 from falloff.ingest.olmo_core import OLMO_CORE, is_olmo_core_log
+from falloff.ingest.step_lines import LLM_C, MAXTEXT, MODDED_NANOGPT, TORCHTUNE, StepLine, is_step_line_log, system_of
 from falloff.ingest.torchtitan import TORCHTITAN, is_torchtitan_log
 from falloff.ingest.training_log import System, TrainingLog
 from falloff.ingest.training_runs import read_training_log
@@ -28,6 +30,12 @@ class Framework:
     title: str
     is_log: Callable[[str], bool]
     system: System
+
+
+def _of_step_lines(trainer: StepLine) -> Framework:
+    return Framework(
+        title=f"{trainer.name} log", is_log=lambda text: is_step_line_log(trainer, text), system=system_of(trainer)
+    )
 
 
 # In the order in which they are asked: a log of one that builds on another is of the one that comes first.
@@ -44,6 +52,8 @@ _ALL = (
     Framework(title="NeMo log", is_log=is_nemo_log, system=NEMO),
     Framework(title="LlamaFactory log", is_log=is_llamafactory_log, system=LLAMAFACTORY),
     Framework(title="instructlab log", is_log=is_instructlab_log, system=INSTRUCTLAB),
+    *(_of_step_lines(trainer) for trainer in (TORCHTUNE, MAXTEXT, LLM_C, MODDED_NANOGPT)),
+    Framework(title="Hugging Face Trainer log", is_log=is_huggingface_log, system=HUGGINGFACE),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.system.name: framework for framework in _ALL}
 

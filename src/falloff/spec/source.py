@@ -30,6 +30,11 @@ Framework = Literal[
     "fms-fsdp",
     "llamafactory",
     "instructlab",
+    "torchtune",
+    "maxtext",
+    "llm.c",
+    "modded-nanogpt",
+    "transformers",
 ]
 CollectivesFormat = Literal["torch-collectives", "nccl-tests", "deepspeed-comms"]
 PowerReading = Literal["instant", "average"]
