@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
+from time import process_time
 
 import pytest
 
@@ -456,3 +457,22 @@ def test_a_field_that_is_not_known_is_none_and_its_line_whole(tmp_path: Path) ->
 def test_a_log_of_2024_that_fails_before_its_first_step_is_torchtitans() -> None:
     text = "[rank0]:2024-03-27 14:30:01,182 - root - INFO - Building 2-D device mesh with ['dp', 'tp'], [2, 2]\n"
     assert framework_of(text) == "torchtitan"
+
+
+def test_a_long_log_without_seconds_takes_time_in_proportion() -> None:
+    steps = tuple(LoggedStep(step=step, tokens_per_gpu_s=5892.0) for step in range(1, 20_001))
+    log = TrainingLog(
+        framework="torchtitan",
+        steps=steps,
+        num_rows=len(steps),
+        num_cut_lines=0,
+        facts={},
+        starts=True,
+        outcome="killed",
+        outcome_reason="the log ends",
+    )
+    begin_s = process_time()
+    kept, _ = find_steady_windows(log)
+    # every window looking at every other one takes half a minute
+    assert process_time() - begin_s < 5
+    assert len(kept) == 20_000 - 2

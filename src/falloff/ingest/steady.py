@@ -139,14 +139,15 @@ def _why_not_steady(
 ) -> str | None:
     window = windows[position]
     starts = log.starts or windows[0].first <= 1
-    is_untimed = window.step_s is None and any(other.step_s is not None for other in windows[1:])
     stated = next((item.reason for item in left_out if _touches(window, item)), None)
     reason = stated or window.line.event or window.line.unusable
     if starts and position == 0:
         return f"{FIRST}; {reason}" if reason else FIRST
     if starts and position == 1 and window.first - windows[0].first < STEADY_AFTER_STEPS:
         return f"{SECOND}; {reason}" if reason else SECOND
-    return reason or (NO_BEGIN if position == 0 and is_untimed else None)
+    if reason is None and position == 0 and window.step_s is None:
+        return NO_BEGIN if any(other.step_s is not None for other in windows[1:]) else None
+    return reason
 
 
 def _with_gpus(facts: Mapping[str, Any], kept: Sequence[SteadyWindow]) -> dict[str, Any]:
