@@ -30,6 +30,7 @@ from falloff.spec.hardware import Hardware, read_all_hardware
 from falloff.spec.source import SOURCE_NAME
 
 AUTO = "auto"
+LONGEST_SENTENCE = 800
 KNOWN = (
     f"falloff's events.jsonl or its directory, training logs ({', '.join(FRAMEWORKS)}), nccl-tests, NCCL_DEBUG, "
     "DeepSpeed's summary of communication, lines 'COLL <name> <bytes> <microseconds> <bus GB/s>', Kineto traces, power "
@@ -76,6 +77,18 @@ def read_any(path: Path, hardware: Path = published.HARDWARE, framework: str = A
     """
     if framework != AUTO and framework not in FRAMEWORKS:
         raise ValueError(f"framework is {framework!r}; allowed: {AUTO}, {', '.join(FRAMEWORKS)}")
+    try:
+        return _read(path, hardware, framework)
+    except ValueError as error:
+        text = str(error)
+        if len(text) <= LONGEST_SENTENCE:
+            raise
+        # a sentence quotes what was found, and a garbled file may hold a word of a megabyte
+        half = LONGEST_SENTENCE // 2
+        raise ValueError(f"{text[:half]} ... {text[-half:]}") from error
+
+
+def _read(path: Path, hardware: Path, framework: str) -> Reading:
     if path.is_dir():
         return _read_directory(path, hardware)
     if framework != AUTO:
