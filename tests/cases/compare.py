@@ -36,8 +36,5 @@ def is_equal(expected: Any, got: Any, tolerance: float) -> bool:
 
 
 def last_digit(value: float) -> float:
-    """Return the value of one unit in the last digit that is not zero, as the number is written."""
-    if not math.isfinite(value):
-        return 0.0
-    digits = Decimal(repr(value)).normalize()
-    return float(Decimal(1).scaleb(int(digits.as_tuple().exponent)))
+    """Return the value of one unit in the last digit, as the number is written."""
+    return float(Decimal(1).scaleb(int(Decimal(repr(value)).as_tuple().exponent))) if math.isfinite(value) else 0.0
