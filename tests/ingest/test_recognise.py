@@ -66,7 +66,11 @@ def test_power_samples_and_traces_are_read_by_themselves() -> None:
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(b"", "is empty"), (b"\x1f\x8b garbage", "cannot be unpacked"), (b"\x00\xff\x00", "is of no kind that falloff reads")],
+    [
+        (b"", "is empty"),
+        (b"\x1f\x8b garbage", "cannot be unpacked"),
+        (b"\x00\xff\x00", "is of no kind that falloff reads"),
+    ],
 )
 def test_an_empty_or_garbled_file_is_a_sentence(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "x"
