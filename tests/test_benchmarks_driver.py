@@ -22,7 +22,7 @@ def run(code: str, folder: Path, limit_s: float = 60) -> process.Measured:
 
 
 def run_from_a_small_process(code: str, folder: Path) -> process.Measured:
-    """As the driver does: the kernel's count of memory starts at that of the caller, and a process of tests is large."""
+    """As the driver does: the count of memory starts at that of the caller, and a process of tests is large."""
     measure = (
         "import dataclasses, json, os, sys; from pathlib import Path; from benchmarks.process import run; "
         f"done = run([sys.executable, '-c', {code!r}], os.environ, Path({str(folder)!r}), 60.0); "
