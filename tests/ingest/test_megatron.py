@@ -63,8 +63,8 @@ def test_the_window_after_a_checkpoint_is_left_out() -> None:
     log = read_run(DATA / "core-0.8-qwen2.log")
     fields = run_fields(log)
     assert "101-110 (a checkpoint was written)" in fields["window"]
-    # 8 sequences of 128 tokens a step; 21 to 90 is one window, whose lines between are cut out
-    assert fields["window_tokens"] == 1024 * (10 + 70 + 10 + 10)
+    # 8 sequences of 128 tokens a step; the line of 90 is of ten steps, the lines between 20 and it are cut out
+    assert fields["window_tokens"] == 1024 * (10 + 10 + 10 + 10)
     assert fields["flags"] is None
 
 

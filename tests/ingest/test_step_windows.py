@@ -36,6 +36,24 @@ def test_an_excerpts_first_window_is_as_long_as_the_next_one() -> None:
     assert windows_of(log_of(LoggedStep(step=200)))[0].num_steps == 1
 
 
+def test_a_rate_after_missing_lines_is_of_as_many_steps_as_the_others() -> None:
+    steps = [LoggedStep(step=step, step_s=2.0, time=START) for step in (10, 20, 30, 60, 70)]
+    windows = windows_of(log_of(*steps, tokens_per_step=100))
+    assert [(window.first, window.num_steps) for window in windows[2:]] == [(21, 10), (51, 10), (61, 10)]
+    assert (windows[3].begin, windows[3].tokens) == (None, 1000.0)
+
+
+def test_time_since_the_launch_is_of_all_steps_since_the_line_before() -> None:
+    steps = [LoggedStep(step=step, elapsed_s=2.0 * step) for step in (10, 20, 30, 60)]
+    assert [window.num_steps for window in windows_of(log_of(*steps))][1:] == [10, 10, 30]
+
+
+def test_gaps_that_are_no_multiple_or_not_usual_are_windows_of_their_own() -> None:
+    for numbers in ((1, 10, 20, 35), (10, 20, 40), (1, 10, 20, 60)):
+        steps = [LoggedStep(step=step, step_s=2.0) for step in numbers]
+        assert windows_of(log_of(*steps))[-1].num_steps == numbers[-1] - numbers[-2]
+
+
 def test_a_line_may_say_how_many_steps_it_covers() -> None:
     (first, second) = windows_of(log_of(LoggedStep(step=10, num_steps=1), LoggedStep(step=20, num_steps=1)))
     assert (first.first, second.first, second.begin) == (10, 20, None)

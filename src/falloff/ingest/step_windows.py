@@ -1,6 +1,7 @@
 """Which steps one logged line covers, how long they took and how many tokens they trained."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -39,8 +40,19 @@ class SteadyWindow:
 
 
 def windows_of(log: TrainingLog) -> list[SteadyWindow]:
-    """Return the window of each logged line, steady or not: its steps are those since the line before."""
-    return [_window(log, position) for position in range(len(log.steps))]
+    """Return the window of each logged line, steady or not: its steps are those since the line before.
+
+    Where lines are missing, a rate that a line prints is of as many steps as those of the other lines.
+    """
+    usual = _usual_length(log.steps)
+    return [_window(log, position, usual) for position in range(len(log.steps))]
+
+
+def _usual_length(steps: Sequence[LoggedStep]) -> int | None:
+    """Return the steps from line to line where at least half of them, and two, are that far apart; else None."""
+    gaps = Counter(after.step - before.step for before, after in itertools.pairwise(steps))
+    gap, count = gaps.most_common(1)[0] if gaps else (0, 0)
+    return gap if count >= max(2, gaps.total() / 2) else None
 
 
 def tokens_after(log: TrainingLog) -> float | None:
@@ -90,10 +102,10 @@ def _gpus(window: SteadyWindow) -> int | None:
     return count if count >= 1 and abs(of_all / of_one - count) < min(0.01 * count, 0.1) else None
 
 
-def _window(log: TrainingLog, position: int) -> SteadyWindow:
+def _window(log: TrainingLog, position: int, usual: int | None) -> SteadyWindow:
     line = log.steps[position]
     before = log.steps[position - 1] if position else None
-    length = _length(log, position)
+    length = _length(log, position, usual)
     is_next = before is not None and before.step == line.step - length
     since = before if is_next else None
     step_s = _step_seconds(log, line, since, length)
@@ -106,12 +118,14 @@ def _window(log: TrainingLog, position: int) -> SteadyWindow:
     )
 
 
-def _length(log: TrainingLog, position: int) -> int:
+def _length(log: TrainingLog, position: int, usual: int | None) -> int:
     line = log.steps[position]
     if line.num_steps is not None:
         return line.num_steps
     if position:
-        return line.step - log.steps[position - 1].step
+        gap = line.step - log.steps[position - 1].step
+        lacks_lines = usual is not None and gap > usual and gap % usual == 0
+        return usual if usual is not None and lacks_lines and _prints_its_own(log, line) else gap
     if line.step > 1 and len(log.steps) > 1:
         # an excerpt: the first line's window is taken to be as long as the next one's
         return min(log.steps[1].step - line.step, line.step)
@@ -127,6 +141,12 @@ def _step_seconds(log: TrainingLog, line: LoggedStep, since: LoggedStep | None, 
     if elapsed_s is not None and (is_exact or by_rate_s is None):
         return elapsed_s / length
     return by_rate_s if by_rate_s is not None or _has_rate(line) else _clock_seconds(line, since, length)
+
+
+def _prints_its_own(log: TrainingLog, line: LoggedStep) -> bool:
+    """Return whether a line says its steps' time and tokens itself, so that it holds without the line before."""
+    is_timed = line.step_s is not None or (_has_rate(line) and line.elapsed_s is None)
+    return is_timed and (line.tokens_seen is None or tokens_per_step_of(log.facts, line) is not None)
 
 
 def _elapsed(line: LoggedStep, since: LoggedStep | None) -> float | None:
