@@ -162,7 +162,9 @@ def _print_reading(item: Reading, known: Mapping[str, Hardware]) -> None:
     for run in item.runs:
         _print_steps(item, run, known)
     if item.collectives:
-        print(*[""] * bool(item.runs), text.collectives_table([_as_row(c, stale) for c in item.collectives[:most]]))
+        if item.runs:
+            print()
+        print(text.collectives_table([_as_row(record, stale) for record in item.collectives[:most]]))
         _print_rest(len(item.collectives), most)
     for line in (*device_text.lines(item), *(f"  {remark}" for remark in _remarks(item, known, stale))):
         print(line)
