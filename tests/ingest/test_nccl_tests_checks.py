@@ -1,4 +1,4 @@
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falloff.ingest.bus_factor import COLLECTIVES, bus_factor
@@ -40,6 +40,7 @@ def printed_row(collective: str, num_ranks: int, time_us: float, share_bytes: in
 
 
 @given(names, ranks, times_us)
+@example("hypercube", 2, 23302.0)  # 0.04 GB/s, too few digits to tell its scale
 def test_what_nccl_tests_prints_never_contradicts_itself(collective: str, num_ranks: int, time_us: float) -> None:
     row = printed_row(collective, num_ranks, time_us)
     assert list(wrong_rows([row], collective, num_ranks)) == []

@@ -24,6 +24,9 @@ _WITH_ROOT = ("broadcast", "reduce", "gather", "scatter")
 _UNTOLD = "nothing tells the number of ranks; state num_ranks"
 
 
+_TOLD_BY_SCALE = ("hypercube", "all_gather", "all_to_all")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """A number of ranks, None where nothing tells it, and what a reader has to know of that."""
@@ -71,7 +74,9 @@ def ranks_of_counts(rows: Sequence[Row]) -> int | None:
 
 def tell_collective(rows: Sequence[Row], num_ranks: int | None) -> str | None:
     """Return the one collective that has such rows, None where several or none has."""
-    candidates = [name for name in COLLECTIVES if name != "all_to_all_v" and _may_be(name, rows, num_ranks)]
+    # hypercube's rows are told by their scale alone, which bandwidths of a digit or two do not show
+    asked = [name for name in COLLECTIVES if name != "all_to_all_v" and (name != "hypercube" or _is_scaled(rows))]
+    candidates = [name for name in asked if _may_be(name, rows, num_ranks)]
     if set(candidates) == {"all_gather", "all_to_all"}:
         return {True: "all_gather", False: "all_to_all", None: None}[_is_checked_in_place(rows)]
     if set(candidates) == {"all_reduce", "send_recv"} and _is_checked_in_place(rows) is False:
@@ -92,14 +97,16 @@ def _may_be(name: str, rows: Sequence[Row], num_ranks: int | None) -> bool:
         return False
     if ratio is not None and (name in _WITH_COUNT_OF_A_RANK) != (ratio > 1) and num_ranks != 1:
         return False
-    if (name == "hypercube") != _is_scaled(rows) and name in ("hypercube", "all_gather", "all_to_all"):
+    is_scaled = _is_scaled(rows)
+    if is_scaled is not None and (name == "hypercube") != is_scaled and name in _TOLD_BY_SCALE:
         return False
     return found is None or _fits(name, found, num_ranks or (ratio if ratio and ratio > 1 else None))
 
 
-def _is_scaled(rows: Sequence[Row]) -> bool:
+def _is_scaled(rows: Sequence[Row]) -> bool | None:
     """Return whether the algorithm bandwidths are less than size / time, as (n-1)/n of it is for hypercube.
 
+    None where too few of their digits are printed to tell.
     So were those of AllGather and ReduceScatter until 2020, whose rows have no root, and before hypercube was there.
     """
     pairs = [
@@ -113,7 +120,7 @@ def _is_scaled(rows: Sequence[Row]) -> bool:
         for algbw, time, size in pairs
         if algbw and time and algbw.rounding < _MOST_FACTOR_WIDTH / 2 * algbw.value
     ]
-    return 2 * sum(told) > len(told)
+    return 2 * sum(told) > len(told) if told else None
 
 
 def _fits(name: str, found: tuple[float, float], num_ranks: int | None) -> bool:
