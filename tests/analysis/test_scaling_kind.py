@@ -2,7 +2,7 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from falloff.analysis.scaling_kind import scaling_kind
@@ -15,6 +15,7 @@ def rows(*points: tuple[Any, Any], field: str = "global_batch") -> list[dict[str
 
 
 @given(gpus, st.integers(1, 10**6))
+@example([100, 101], 1)
 def test_one_batch_on_all_counts_is_strong_and_one_per_gpu_is_weak(counts: list[int], batch: int) -> None:
     assert scaling_kind(rows(*((count, batch) for count in counts))) == "strong"
     assert scaling_kind(rows(*((count, batch * count) for count in counts))) == "weak"

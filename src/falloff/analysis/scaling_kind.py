@@ -32,13 +32,14 @@ def scaling_kind(rows: Sequence[Row]) -> ScalingKind | None:
 
 
 def _kind(gpus: Sequence[float], work: Sequence[float]) -> ScalingKind:
-    if _is_constant(work):
-        return "strong"
-    return "weak" if _is_constant([step / count for step, count in zip(work, gpus, strict=True)]) else "mixed"
+    of_all, of_one = _spread(work), _spread([step / count for step, count in zip(work, gpus, strict=True)])
+    if min(of_all, of_one) > ROUNDING:
+        return "mixed"
+    return "strong" if of_all <= of_one else "weak"
 
 
-def _is_constant(values: Sequence[float]) -> bool:
-    return max(values) <= min(values) * (1 + ROUNDING)
+def _spread(values: Sequence[float]) -> float:
+    return max(values) / min(values) - 1
 
 
 def _is_known(value: float) -> bool:
