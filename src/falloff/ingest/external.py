@@ -33,6 +33,7 @@ from falloff.spec.source import (
 )
 
 Records = tuple[list[RunRecord], list[CollectiveRecord]]
+LoggedSteps = tuple[LoggedStep, ...]
 
 _TABLE_READERS: Mapping[TableFormat, Callable[[Path, Path], Records]] = {
     "falloff-training-cells": lambda path, hardware: (read_training_cells(path, hardware), []),
@@ -48,19 +49,31 @@ def read_folder(folder: Path, hardware: Path = HARDWARE) -> Records:
     ValueError, one sentence, for what source.yaml or a file has wrong, a GPU stated that is unknown, and a fact
     that is stated otherwise than the log has it.
     """
+    runs, collectives, _ = read_folder_and_steps(folder, hardware)
+    return runs, collectives
+
+
+def read_folder_and_steps(
+    folder: Path, hardware: Path = HARDWARE
+) -> tuple[list[RunRecord], list[CollectiveRecord], dict[str, LoggedSteps]]:
+    """Return the records of a folder, and by record id what a run's own log prints; errors as of read_folder."""
     source, known = read_source(folder), read_all_hardware(hardware)
-    runs = [_run_record(folder, source, run, known) for run in source.runs]
+    runs: list[RunRecord] = []
+    steps: dict[str, LoggedSteps] = {}
+    for run in source.runs:
+        log = _one_run(folder / run.log, run.framework)
+        record = _run_record(folder, source, run, log, known)
+        runs.append(record)
+        steps[record.record_id] = log.steps
     collectives = [record for item in source.collectives for record in _collective_records(folder, source, item, known)]
     for table in source.tables:
         table_runs, table_collectives = _TABLE_READERS[table.format](folder / table.file, hardware)
         runs += table_runs
         collectives += table_collectives
-    return runs, collectives
+    return runs, collectives, steps
 
 
-def framework_records(
-    path: Path, framework: str, known: Mapping[str, Hardware]
-) -> list[tuple[RunRecord, tuple[LoggedStep, ...]]]:
+def framework_records(path: Path, framework: str, known: Mapping[str, Hardware]) -> list[tuple[RunRecord, LoggedSteps]]:
     """Return the records of a framework's log that comes alone, one a run, each with the steps that it prints."""
     logs = read_framework_log(path, framework)
     names = [path.name] if len(logs) == 1 else [f"{path.name}/{number}" for number in range(1, len(logs) + 1)]
@@ -78,13 +91,6 @@ def _record_of_log(name: str, path: Path, log: TrainingLog, known: Mapping[str, 
     )
 
 
-def logged_steps(folder: Path) -> dict[str, tuple[LoggedStep, ...]]:
-    """Return what each run's log of a folder prints, by record id; errors as of read_folder."""
-    return {
-        f"{folder.name}/{run.name}": _one_run(folder / run.log, run.framework).steps for run in read_source(folder).runs
-    }
-
-
 def _with_power_source(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields with a reason for no power where the log itself prints none."""
     return {"power_source": "no power samples", **{name: value for name, value in fields.items() if value is not None}}
@@ -95,9 +101,10 @@ def collective_records(path: Path) -> list[CollectiveRecord]:
     return _records_of_times(path, None, {"source": "torch.distributed collectives", "source_ref": path.name})
 
 
-def _run_record(folder: Path, source: ExternalSource, run: RunFiles, known: Mapping[str, Hardware]) -> RunRecord:
+def _run_record(
+    folder: Path, source: ExternalSource, run: RunFiles, log: TrainingLog, known: Mapping[str, Hardware]
+) -> RunRecord:
     where = f"{folder / SOURCE_NAME}: run {run.name}"
-    log = _one_run(folder / run.log, run.framework)
     try:
         fields = _with_stated(run_fields(log, run.left_out_steps), run.stated)
         fields = _with_hardware(with_defaults(fields), known)

@@ -9,7 +9,7 @@ from falloff import rawlog
 from falloff.ingest import published
 from falloff.ingest.deepspeed_comms import deepspeed_comms_records, is_deepspeed_comms
 from falloff.ingest.exposure import Exposure, measure_exposure
-from falloff.ingest.external import collective_records, framework_records, logged_steps, read_folder
+from falloff.ingest.external import collective_records, framework_records, read_folder_and_steps
 from falloff.ingest.frameworks import FRAMEWORKS, framework_of
 from falloff.ingest.logtext import HEAD_CHARS, clean, read_head
 from falloff.ingest.native import read_native_log
@@ -225,8 +225,8 @@ def _read_native(path: Path, log: Path, hardware: Path) -> Reading:
 
 def _read_directory(path: Path, hardware: Path) -> Reading:
     if (path / SOURCE_NAME).is_file():
-        runs, collectives = read_folder(path, hardware)
-        return Reading(path=path, kind="external", runs=runs, collectives=collectives, steps=logged_steps(path))
+        runs, collectives, steps = read_folder_and_steps(path, hardware)
+        return Reading(path=path, kind="external", runs=runs, collectives=collectives, steps=steps)
     if (path / rawlog.SEALED_NAME).is_file():
         return _read_native(path, path / rawlog.SEALED_NAME, hardware)
     if (path / rawlog.OPEN_NAME).is_file():
