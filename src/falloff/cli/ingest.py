@@ -73,15 +73,15 @@ def _read_under(given: Path, framework: str) -> Iterator[Reading | _LeftOut]:
     for path in paths:
         if path in done:
             continue
-        ranks = together.get(path.parent, [])
-        reading = read_rank_traces(ranks) if path in ranks else None
-        if reading is not None:
-            done |= set(ranks)
-            yield reading
-            yield from (_LeftOut(path=Path(lost), reason=reason) for lost, _, reason in reading.left)
-        else:
-            together.pop(path.parent, None) if path in ranks else None
+        # a folder's traces are tried together once, at the first of them
+        ranks = together.pop(path.parent) if path in together.get(path.parent, ()) else []
+        reading = read_rank_traces(ranks) if ranks else None
+        if reading is None:
             yield _read_or_leave_out(path, framework)
+            continue
+        done |= set(ranks)
+        yield reading
+        yield from (_LeftOut(path=Path(lost), reason=reason) for lost, _, reason in reading.left)
 
 
 def _traces_by_folder(paths: Sequence[Path]) -> dict[Path, list[Path]]:
