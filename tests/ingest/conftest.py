@@ -196,3 +196,15 @@ def cuda_run() -> list[Event]:
 @pytest.fixture
 def sweep() -> list[Event]:
     return collective_events()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[..., Path]:
+    """Return a function that writes lines as a log and returns its path; `end` is what stands behind the last."""
+
+    def write_lines(*lines: str, end: str = "\n") -> Path:
+        path = tmp_path / "run.log"
+        path.write_text("\n".join(lines) + end)
+        return path
+
+    return write_lines

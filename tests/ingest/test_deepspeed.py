@@ -14,16 +14,6 @@ CONFIG = "[2023-04-24 13:26:47,823] [INFO] [config.py:957:print]   "
 WriteLines = Callable[..., Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> WriteLines:
-    def write_lines(*lines: str) -> Path:
-        path = tmp_path / "run.log"
-        path.write_text("\n".join(lines) + "\n")
-        return path
-
-    return write_lines
-
-
 def read_run(path: Path) -> TrainingLog:
     (log,) = read_framework_log(path, "deepspeed")
     return log

@@ -12,16 +12,6 @@ DATA = Path(__file__).parents[1] / "data" / "megatron_lm"
 WriteLines = Callable[..., Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> WriteLines:
-    def write_lines(*lines: str, end: str = "\n") -> Path:
-        path = tmp_path / "run.log"
-        path.write_text("\n".join(lines) + end)
-        return path
-
-    return write_lines
-
-
 def read_runs(path: Path) -> list[TrainingLog]:
     return read_framework_log(path, "megatron-lm")
 

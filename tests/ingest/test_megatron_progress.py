@@ -14,16 +14,6 @@ def read_jobs(path: Path) -> list[TrainingLog]:
     return read_framework_log(path, "megatron-progress")
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
-    def write_lines(*lines: str) -> Path:
-        path = tmp_path / "progress.txt"
-        path.write_text("\n".join(lines) + "\n")
-        return path
-
-    return write_lines
-
-
 def saved(iteration: int, time: str, tokens: str, gpus: int = 8) -> str:
     return (
         f"2025-02-24 {time}\tJob ID: 1\t# GPUs: {gpus}\tSaved checkpoint\tIteration: {iteration}\t"

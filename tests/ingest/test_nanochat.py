@@ -15,16 +15,6 @@ LINE = (
 Write = Callable[..., Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    def write_lines(*lines: str, end: str = "\n") -> Path:
-        path = tmp_path / "run.log"
-        path.write_text("\n".join(lines) + end)
-        return path
-
-    return write_lines
-
-
 def read(path: Path) -> TrainingLog:
     (log,) = read_framework_log(path, "nanochat")
     return log

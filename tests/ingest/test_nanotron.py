@@ -12,16 +12,6 @@ TAG = "01/17/2024 13:47:27 [INFO|DP=0|PP=0|TP=0|node01]: "
 WriteLines = Callable[..., Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> WriteLines:
-    def write_lines(*lines: str, end: str = "\n") -> Path:
-        path = tmp_path / "run.log"
-        path.write_text("\n".join(lines) + end)
-        return path
-
-    return write_lines
-
-
 def read_runs(path: Path) -> list[TrainingLog]:
     return read_framework_log(path, "nanotron")
 

@@ -21,16 +21,6 @@ PREFIX = "[rank0]:[titan] 2026-04-12 12:{minute:02}:09,436 - root - INFO - "
 WriteLines = Callable[..., Path]
 
 
-@pytest.fixture
-def write(tmp_path: Path) -> WriteLines:
-    def write_lines(*lines: str) -> Path:
-        path = tmp_path / "run.log"
-        path.write_text("\n".join(lines) + "\n")
-        return path
-
-    return write_lines
-
-
 def read_torchtitan_log(path: Path) -> TrainingLog:
     (log,) = read_framework_log(path, "torchtitan")
     return log
