@@ -23,16 +23,12 @@ from falloff.analysis.conventions import (
 from falloff.analysis.efficiency import flops_per_token, mfu
 from falloff.spec.hardware import read_all_hardware
 
+from .llama import LLAMA_3_8B
+
 KNOWN = read_all_hardware(Path(__file__).parents[2] / "config" / "hardware")
 LLAMA: dict[str, Any] = {
-    "params": 8030261248,
-    "embedding_params": 525336576,
-    "layers": 32,
-    "hidden": 4096,
+    **LLAMA_3_8B,
     "vocab": 128256,
-    "seq": 8192,
-    "hardware": "h100-sxm",
-    "param_dtype": "bfloat16",
     "reported_tokens_per_gpu_s": 6000.0,
 }
 LLAMA_IN_MEGATRON: dict[str, Any] = {

@@ -7,16 +7,12 @@ import pytest
 from falloff.analysis.data_quality import beyond_peak, data_quality, measures_the_call
 from falloff.spec.hardware import read_all_hardware
 
+from .llama import LLAMA_3_8B
+
 KNOWN = read_all_hardware(Path(__file__).parents[2] / "config" / "hardware")
 LLAMA: dict[str, Any] = {
-    "params": 8030261248,
-    "embedding_params": 525336576,
-    "layers": 32,
-    "hidden": 4096,
-    "seq": 8192,
-    "hardware": "h100-sxm",
+    **LLAMA_3_8B,
     "gpu_name": "NVIDIA H100 80GB HBM3",
-    "param_dtype": "bfloat16",
     "reported_tokens_per_gpu_s": 6000.0,
 }
 

@@ -15,18 +15,13 @@ from falloff.analysis.efficiency import (
 )
 from falloff.spec.hardware import read_all_hardware
 
+from .llama import LLAMA_3_8B
+
 KNOWN = read_all_hardware(Path(__file__).parents[2] / "config" / "hardware")
-# TorchTitan's Llama 3 8B at a sequence of 8192
 LLAMA: dict[str, Any] = {
-    "params": 8030261248,
-    "embedding_params": 525336576,
-    "layers": 32,
-    "hidden": 4096,
-    "seq": 8192,
+    **LLAMA_3_8B,
     "num_gpus": 8,
     "tokens_per_step": 131072,
-    "hardware": "h100-sxm",
-    "param_dtype": "bfloat16",
 }
 
 

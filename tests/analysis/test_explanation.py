@@ -11,17 +11,13 @@ from falloff.analysis.explanation import Explanation, explain_reported, explanat
 from falloff.spec.hardware import read_all_hardware
 from falloff.units import TERA
 
+from .llama import LLAMA_3_8B
+
 KNOWN = read_all_hardware(Path(__file__).parents[2] / "config" / "hardware")
 RATE = 6000.0
 LLAMA: dict[str, Any] = {
-    "params": 8030261248,
-    "embedding_params": 525336576,
-    "layers": 32,
-    "hidden": 4096,
+    **LLAMA_3_8B,
     "vocab": 128256,
-    "seq": 8192,
-    "hardware": "h100-sxm",
-    "param_dtype": "bfloat16",
     "reported_tokens_per_gpu_s": RATE,
 }
 
