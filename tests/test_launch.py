@@ -13,7 +13,7 @@ import pytest
 from falloff import launch, ownership, rawlog
 from falloff.launch import Run, judge, measure
 from falloff.ownership import processes_of
-from falloff.spec.cell import CollectivesCell
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.study import Limits
 
 CELL = CollectivesCell(num_processes=2, collectives=("all_reduce",), message_bytes=(1024,))

@@ -13,7 +13,8 @@ import pytest
 from falloff import rawlog
 from falloff.launch import Run, measure
 from falloff.ownership import processes_of
-from falloff.spec.cell import CollectivesCell, TrainCell
+from falloff.spec.cell import TrainCell
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
 from falloff.spec.study import Limits

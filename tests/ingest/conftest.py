@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from falloff import rawlog
-from falloff.spec.cell import CollectivesCell, TrainCell, cell_to_json
+from falloff.spec.cell import TrainCell, cell_to_json
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
 

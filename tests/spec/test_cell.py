@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from falloff.spec.cell import CollectivesCell, TrainCell, cell_from_json, cell_to_json
+from falloff.spec.cell import TrainCell, cell_from_json, cell_to_json
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network, read_network
 from falloff.spec.reading import ImpossibleLayoutError
@@ -38,9 +39,14 @@ def test_microbatches_shrink_as_ranks_are_added_and_tokens_do_not() -> None:
 @pytest.mark.parametrize(
     ("layout", "changes", "sentence"),
     [
-        ({"cp": 2}, {}, "cp is 2, and the benchmark runs no context parallelism"),
-        ({"pp": 2, "dp_shard": 2}, {}, "pp 2 beside another axis .* is not run by the benchmark"),
-        ({"tp": 2, "dp_replicate": 2}, {}, "tp 2 beside dp_replicate 2 is not run by the benchmark"),
+        ({"cp": 2}, {"seq": 30}, "seq 30 is not divisible by twice cp 2 times tp 1"),
+        ({"pp": 2}, {"vpp": 2}, "1f1b runs one stage a rank, found vpp 2"),
+        ({"pp": 2}, {"pp_schedule": "interleaved"}, "interleaved needs vpp 2 or more, found 1"),
+        ({"tp": 2}, {"async_tp": True}, "async_tp needs tp above 1 and compile"),
+        ({"tp": 2}, {"loss_chunk_tokens": 8}, "loss_chunk_tokens beside tp 2"),
+        ({"dp_shard": 2}, {"reshard_group": 2, "reshard_after_forward": False}, "reshard_group without reshard_after"),
+        ({"tp": 2}, {"communication": "none"}, "controls of dp_shard alone, found tp 2"),
+        ({"dp_shard": 2}, {"float8": True}, "float8 needs param_dtype bfloat16, found float32"),
         ({"tp": 3}, {}, "heads 8 is not divisible by tp 3"),
         ({"tp": 16}, {}, "kv_heads 8 is not divisible by tp 16"),
         ({"tp": 8}, {"seq": 36}, "seq 36 is not divisible by tp 8"),
@@ -71,7 +77,7 @@ def test_a_unit_that_is_not_above_zero_is_a_mistake_and_no_refusal(field: str, v
 
 
 def test_negative_profiled_steps_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="profiled_steps must not be negative, found -1"):
+    with pytest.raises(ValueError, match="profiled_steps must not be negative and be finite, found -1"):
         make_cell(profiled_steps=-1)
 
 

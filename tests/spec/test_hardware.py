@@ -7,8 +7,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from falloff.spec.cell import Dtype
 from falloff.spec.hardware import PEAK_DTYPES, Hardware, find_hardware, read_all_hardware
+from falloff.spec.reading import Dtype
 
 CONFIG = Path(__file__).parents[2] / "config" / "hardware"
 

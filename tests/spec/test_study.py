@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from falloff.spec import cell as cell_module
-from falloff.spec.cell import CollectivesCell, TrainCell
+from falloff.spec.cell import TrainCell
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.study import Study, read_study
 
 ROOT = Path(__file__).parents[2]
@@ -181,7 +182,7 @@ def test_a_cell_stated_twice_is_an_error(tmp_path: Path, grids: str, words: str)
             r"exclude 2 matches no cell of the grid, found \{'layout': \{'tp': 4\}\}",
         ),
         ("grids: [{grid: {layout: [{}]}, exclude: [{layout: {t: 2}}]}]", "grid 1: layout: unknown key 't'"),
-        ("grids: [{include: [{layout: {}, seed: -5}]}]", "grid 1: seed must not be negative, found -5"),
+        ("grids: [{include: [{layout: {}, seed: -5}]}]", "grid 1: seed must not be negative and be finite, found -5"),
         ("grids: [{grid: {sq: [1], layout: [{}]}}]", r"grid 1: unknown key 'sq' \(did you mean 'seq'\?\)"),
         ("grids: [{grid: {layout: [{dp_shrad: 2}]}}]", r"grid 1: layout: unknown key 'dp_shrad'"),
         ("grids: [{grid: {layout: [tp2]}}]", "grid 1: layout: a mapping is needed, found 'tp2'"),
@@ -209,11 +210,11 @@ def test_a_file_that_is_no_study_is_an_error(tmp_path: Path, text: str) -> None:
 
 
 def test_a_layout_that_cannot_run_is_refused_and_the_rest_stays(tmp_path: Path) -> None:
-    study = read_text(tmp_path, HEAD + "grids: [{grid: {layout: [{tp: 3}, {tp: 2}, {cp: 2}]}}]\n")
+    study = read_text(tmp_path, HEAD + "grids: [{grid: {layout: [{tp: 3}, {tp: 2}, {cp: 3}]}}]\n")
     assert layouts(study) == ["tp 2"]
-    assert [refused.stated["layout"] for refused in study.refused] == [{"tp": 3}, {"cp": 2}]
+    assert [refused.stated["layout"] for refused in study.refused] == [{"tp": 3}, {"cp": 3}]
     assert "heads 8 is not divisible by tp 3" in study.refused[0].reason
-    assert "no context parallelism" in study.refused[1].reason
+    assert "seq 64 is not divisible by twice cp 3" in study.refused[1].reason
 
 
 def test_cells_larger_than_the_machines_gpus_are_refused(tmp_path: Path) -> None:

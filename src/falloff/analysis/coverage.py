@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from falloff.spec.cell import Cell, TrainCell, cell_to_json
+from falloff.spec.kernels_cell import KernelsCell
 from falloff.spec.study import Study, StudyCell
 
 Status = Literal["measured", "imported", "published", "failed", "stale", "missing", "refused"]
@@ -89,6 +90,8 @@ def cell_words(cell: Cell) -> str:
     """Return a cell in words for people: network, layout and processes, or the sweep."""
     if isinstance(cell, TrainCell):
         return f"{cell.network.name}, {cell.layout.label}"
+    if isinstance(cell, KernelsCell):
+        return f"kernels of {', '.join(network.name for network in cell.networks)}"
     return f"{', '.join(cell.collectives)} between {cell.num_processes} processes"
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from falloff.bench.rank import TORCH_DTYPES, Rank, append_process_group, run_as_rank
 from falloff.bench.timing import clock_for
-from falloff.spec.cell import Collective, CollectivesCell
+from falloff.spec.collectives_cell import Collective, CollectivesCell
 
 # torch 2.13 gave these two new names, and warns at the old ones.
 _all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor

@@ -14,7 +14,8 @@ from falloff.ingest.power_native import MeteredRun, power_of_log
 from falloff.ingest.power_samples import Window
 from falloff.ingest.stragglers import straggler
 from falloff.records import CollectiveRecord, RunRecord
-from falloff.spec.cell import Cell, CollectivesCell, TrainCell, cell_from_json
+from falloff.spec.cell import Cell, TrainCell, cell_from_json
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.hardware import Hardware, find_hardware
 from falloff.spec.layout import Layout
 
@@ -65,7 +66,9 @@ def read_native_log(
     try:
         if isinstance(log.cell, TrainCell):
             return [_run_record(log, log.cell, known)], []
-        return [], _collective_records(log, log.cell, known)
+        if isinstance(log.cell, CollectivesCell):
+            return [], _collective_records(log, log.cell, known)
+        raise ValueError(f"{events_path}: a table of kernels, which holds no run and no collective")
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{events_path}: an event lacks a field or holds another kind of value ({error!r})") from error
     except ValueError as error:

@@ -1,22 +1,22 @@
 """A cell: everything that one measurement is told to do, complete in itself."""
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from falloff.spec.collectives_cell import CollectivesCell
+from falloff.spec.kernels_cell import KernelsCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
-from falloff.spec.reading import ImpossibleLayoutError, build, require_positive
+from falloff.spec.reading import Dtype, ImpossibleLayoutError, build, require_positive
 
 MAX_SEED = 2**63 - 1  # what both torch's generator and a record's column hold
-
-Dtype = Literal["float32", "bfloat16"]
-Collective = Literal["all_reduce", "all_gather", "reduce_scatter"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainCell:
-    """A training run of a few steps: network, layout, batch, and how it is measured.
+    """A training run of a few steps: network, layout, batch, how it computes and how it is measured.
 
     global_batch and microbatch count sequences; a rank of the data-parallel axes runs
     global_batch / (dp * microbatch) microbatches a step.
@@ -28,15 +28,40 @@ class TrainCell:
     seq: int
     global_batch: int
     microbatch: int
+
+    # How it computes. Weights and optimizer states are float32; param_dtype is what the forward and backward run in.
     param_dtype: Dtype = "float32"
     reduce_dtype: Dtype = "float32"
-    recompute: Literal["none", "full"] = "none"
+    float8: bool = False  # the linears of the blocks, by torchao
+    compile: bool = False  # each block, and the loss
+    attention: Literal["auto", "cudnn", "flash", "math"] = "auto"
+    recompute: Literal["none", "selective", "full"] = "none"
+    loss_chunk_tokens: int | None = None  # logits of so many tokens at a time; None: all at once
+    grad_clip: float | None = None  # the norm to which gradients are cut
     learning_rate: float = 3e-4
     seed: int = 0
+
+    # How the layout works.
+    reshard_after_forward: bool = True  # False keeps each layer's parameters until its backward (ZeRO-2)
+    reshard_group: int | None = None  # reshards to groups of so many ranks instead of all
+    prefetch_forward: int = 1  # layers gathered ahead of the one that computes
+    prefetch_backward: int = 1
+    async_tp: bool = False
+    pp_schedule: Literal["1f1b", "interleaved", "zero_bubble"] = "1f1b"
+    vpp: int = 1  # stages a rank holds
+    cp_method: Literal["all_gather", "ring"] = "all_gather"
+    communication: Literal["real", "none"] = "real"  # none: each collective replaced by a local copy (a control)
+    delay_factor: float = 0.0  # each collective lengthened by so many times itself (a control)
+
+    # How it is measured. Warm-up goes on past warmup_steps until step time and clock hold still, for settle_s at most;
+    # the window is measured_steps, or more where window_s asks for more.
     threads_per_process: int = 1
     warmup_steps: int = 3
+    settle_s: float = 0.0
     measured_steps: int = 10
+    window_s: float = 0.0
     profiled_steps: int = 2
+    traced_ranks: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
         require_positive(
@@ -44,17 +69,26 @@ class TrainCell:
             "seq",
             "global_batch",
             "microbatch",
+            "loss_chunk_tokens",
+            "grad_clip",
             "learning_rate",
+            "reshard_group",
+            "vpp",
             "threads_per_process",
             "measured_steps",
             "warmup_steps",
         )
-        for name in ("profiled_steps", "seed"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, found {getattr(self, name)}")
+        for name in (
+            "profiled_steps", "seed", "prefetch_forward", "prefetch_backward", "delay_factor", "settle_s", "window_s",
+        ):  # fmt: skip
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise ValueError(f"{name} must not be negative and be finite, found {getattr(self, name)}")
         if self.seed > MAX_SEED:
             raise ValueError(f"seed must be at most {MAX_SEED}, found {self.seed}")
-        reasons = _why_it_cannot_run(self)
+        for rank in self.traced_ranks:
+            if not 0 <= rank < self.layout.ranks:
+                raise ValueError(f"traced_ranks names rank {rank}; the ranks are 0 to {self.layout.ranks - 1}")
+        reasons = why_it_cannot_run(self)
         if reasons:
             raise ImpossibleLayoutError("; ".join(reasons))
 
@@ -74,55 +108,21 @@ class TrainCell:
         return self.global_batch * self.seq
 
 
-@dataclass(frozen=True, kw_only=True)
-class CollectivesCell:
-    """A sweep of collectives over message sizes in one process group.
-
-    message_bytes is nccl-tests' size: the input of AllReduce and ReduceScatter, the output of AllGather.
-    """
-
-    kind: Literal["collectives"] = "collectives"
-    num_processes: int
-    collectives: tuple[Collective, ...]
-    message_bytes: tuple[int, ...]
-    dtype: Dtype = "float32"
-    threads_per_process: int = 1
-    warmup_iterations: int = 3
-    measured_iterations: int = 10
-
-    def __post_init__(self) -> None:
-        require_positive(self, "num_processes", "threads_per_process", "warmup_iterations", "measured_iterations")
-        if not self.collectives or not self.message_bytes:
-            raise ValueError("collectives and message_bytes must each name at least one")
-        for name, values in (("collectives", self.collectives), ("message_bytes", self.message_bytes)):
-            for value in values:
-                if values.count(value) > 1:
-                    raise ValueError(f"{name} names {value} twice")
-        element = 4 if self.dtype == "float32" else 2
-        for size in self.message_bytes:
-            if size <= 0 or size % (element * self.num_processes):
-                raise ValueError(
-                    f"message_bytes {size} is not a positive multiple of {element} bytes times "
-                    f"{self.num_processes} processes"
-                )
-        if self.num_processes < 2:
-            raise ImpossibleLayoutError("num_processes is 1: a collective needs at least 2")
+Cell = TrainCell | CollectivesCell | KernelsCell
 
 
-Cell = TrainCell | CollectivesCell
-
-
-def _why_it_cannot_run(cell: TrainCell) -> list[str]:
+def why_it_cannot_run(cell: TrainCell) -> list[str]:
     """Return each reason, as a sentence part, why a training cell cannot run; empty where it can."""
+    batch = _why_the_batch_does_not_split(cell)
+    return [*_why_the_network_does_not_split(cell), *_why_options_do_not_go_together(cell), *batch]
+
+
+def _why_the_network_does_not_split(cell: TrainCell) -> list[str]:
     layout, network, reasons = cell.layout, cell.network, []
-    if layout.cp > 1:
-        reasons.append(f"cp is {layout.cp}, and the benchmark runs no context parallelism")
-    if layout.pp > 1 and layout.ranks > layout.pp:
-        reasons.append(f"pp {layout.pp} beside another axis ({layout.label}) is not run by the benchmark")
-    if layout.tp > 1 and layout.dp_replicate > 1:
-        reasons.append(f"tp {layout.tp} beside dp_replicate {layout.dp_replicate} is not run by the benchmark")
-    if network.head_size % 2:
+    if network.head_size % 2 and network.style == "llama":
         reasons.append(f"a head of {network.head_size} is odd, and rotary positions turn pairs")
+    if network.positions is not None and cell.seq > network.positions:
+        reasons.append(f"seq {cell.seq} is longer than the network's {network.positions} positions")
     for what, size in (
         ("heads", network.heads),
         ("kv_heads", network.kv_heads),
@@ -132,16 +132,67 @@ def _why_it_cannot_run(cell: TrainCell) -> list[str]:
     ):
         if size % layout.tp:
             reasons.append(f"{what} {size} is not divisible by tp {layout.tp}")
-    if layout.pp > network.layers:
-        reasons.append(f"pp {layout.pp} has more stages than the network has layers ({network.layers})")
-    split = layout.dp * cell.microbatch
-    if cell.global_batch % split:
-        reasons.append(
-            f"global_batch {cell.global_batch} is not divisible by dp {layout.dp} times microbatch {cell.microbatch}"
-        )
-    elif cell.num_microbatches < layout.pp:
-        reasons.append(f"{cell.num_microbatches} microbatches are too few for pp {layout.pp} stages")
+    # Causal attention is shared out evenly by giving each rank a chunk from the front and one from the back.
+    if layout.cp > 1 and cell.seq % (2 * layout.cp * layout.tp):
+        reasons.append(f"seq {cell.seq} is not divisible by twice cp {layout.cp} times tp {layout.tp}")
+    if layout.pp * cell.vpp > network.layers:
+        stages = f"pp {layout.pp}" if cell.vpp == 1 else f"pp {layout.pp} times vpp {cell.vpp}"
+        reasons.append(f"{stages} has more stages than the network has layers ({network.layers})")
     return reasons
+
+
+def _why_options_do_not_go_together(cell: TrainCell) -> list[str]:
+    layout = cell.layout
+    is_control = cell.communication == "none" or cell.delay_factor > 0
+    checks = (
+        (cell.vpp > 1 and cell.pp_schedule == "1f1b", f"1f1b runs one stage a rank, found vpp {cell.vpp}"),
+        (cell.vpp == 1 and cell.pp_schedule != "1f1b", f"{cell.pp_schedule} needs vpp 2 or more, found 1"),
+        (layout.pp == 1 and (cell.vpp, cell.pp_schedule) != (1, "1f1b"), "vpp and pp_schedule need pp above 1"),
+        (cell.loss_chunk_tokens and layout.tp > 1, f"loss_chunk_tokens beside tp {layout.tp}, which cuts the loss"),
+        (
+            cell.loss_chunk_tokens and layout.pp > 1,
+            f"loss_chunk_tokens beside pp {layout.pp}, which takes whole logits",
+        ),
+        (
+            cell.float8 and cell.param_dtype != "bfloat16",
+            f"float8 needs param_dtype bfloat16, found {cell.param_dtype}",
+        ),
+        (cell.float8 and layout.tp > 1, f"float8 beside tp {layout.tp} is not run by the benchmark"),
+        (
+            cell.attention in ("cudnn", "flash") and cell.param_dtype != "bfloat16",
+            f"attention {cell.attention} needs param_dtype bfloat16, found {cell.param_dtype}",
+        ),
+        (cell.async_tp and not (layout.tp > 1 and cell.compile), "async_tp needs tp above 1 and compile"),
+        (cell.reshard_group and not cell.reshard_after_forward, "reshard_group without reshard_after_forward"),
+        (
+            cell.reshard_group and layout.dp_shard % cell.reshard_group,
+            f"dp_shard {layout.dp_shard} is not divisible by reshard_group {cell.reshard_group}",
+        ),
+        (
+            cell.communication == "none" and cell.delay_factor > 0,
+            "delay_factor lengthens what communication none removes",
+        ),
+        (
+            is_control and layout.dp_shard != layout.ranks,
+            f"communication none and delay_factor are controls of dp_shard alone, found {layout.label}",
+        ),
+    )
+    return [reason for applies, reason in checks if applies]
+
+
+def _why_the_batch_does_not_split(cell: TrainCell) -> list[str]:
+    layout = cell.layout
+    if cell.global_batch % (layout.dp * cell.microbatch):
+        return [
+            f"global_batch {cell.global_batch} is not divisible by dp {layout.dp} times microbatch {cell.microbatch}"
+        ]
+    if cell.num_microbatches < layout.pp:
+        return [f"{cell.num_microbatches} microbatches are too few for pp {layout.pp} stages"]
+    if cell.pp_schedule != "1f1b" and cell.num_microbatches % layout.pp:
+        return [
+            f"{cell.num_microbatches} microbatches are not divisible by pp {layout.pp}, as {cell.pp_schedule} needs"
+        ]
+    return []
 
 
 def cell_from_json(mapping: Any, where: str) -> Cell:
@@ -151,7 +202,9 @@ def cell_from_json(mapping: Any, where: str) -> Cell:
         return build(TrainCell, mapping, where)
     if kind == "collectives":
         return build(CollectivesCell, mapping, where)
-    raise ValueError(f"{where}: kind is {kind!r}; allowed: train, collectives")
+    if kind == "kernels":
+        return build(KernelsCell, mapping, where)
+    raise ValueError(f"{where}: kind is {kind!r}; allowed: train, collectives, kernels")
 
 
 def cell_to_json(cell: Cell) -> dict[str, Any]:

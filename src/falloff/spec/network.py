@@ -3,13 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from falloff.spec.reading import build, read_yaml, require_positive
 
 
 @dataclass(frozen=True, kw_only=True)
 class Network:
-    """A Llama-architecture decoder: RMSNorm, SwiGLU, RoPE, an LM head not tied to the embedding."""
+    """A decoder-only transformer whose LM head is not tied to its embedding.
+
+    style llama: RMSNorm, SwiGLU, rotary positions at rope_theta, no biases. style gpt: LayerNorm, GELU, learned
+    positions of which there are `positions`, biases everywhere but in the LM head.
+    """
 
     name: str
     layers: int
@@ -19,9 +24,14 @@ class Network:
     ffn: int
     vocab: int
     source: str
+    style: Literal["llama", "gpt"] = "llama"
+    rope_theta: float = 10000.0
+    positions: int | None = None
 
     def __post_init__(self) -> None:
-        require_positive(self, "layers", "hidden", "heads", "kv_heads", "ffn", "vocab")
+        require_positive(self, "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "rope_theta", "positions")
+        if (self.style == "gpt") != (self.positions is not None):
+            raise ValueError(f"positions belong to style gpt and to it alone, found {self.positions} in {self.style}")
         if self.hidden % self.heads:
             raise ValueError(f"hidden {self.hidden} is not divisible by heads {self.heads}")
         if self.heads % self.kv_heads:
@@ -34,19 +44,24 @@ class Network:
 
     @property
     def layer_params(self) -> int:
-        """Return the parameters of one layer: attention, SwiGLU and its two norms."""
-        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * self.kv_heads * self.head_size
-        return attention + 3 * self.hidden * self.ffn + 2 * self.hidden
+        """Return the parameters of one layer: attention, feed-forward and its two norms."""
+        kv_width = self.kv_heads * self.head_size
+        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * kv_width
+        if self.style == "llama":
+            return attention + 3 * self.hidden * self.ffn + 2 * self.hidden
+        biases = 2 * self.hidden + 2 * kv_width + self.ffn + self.hidden
+        return attention + 2 * self.hidden * self.ffn + 4 * self.hidden + biases
 
     @property
     def embedding_params(self) -> int:
-        """Return the parameters of the input embedding, which multiplies nothing."""
-        return self.vocab * self.hidden
+        """Return the parameters of the input embeddings, which multiply nothing: of tokens and learned positions."""
+        return (self.vocab + (self.positions or 0)) * self.hidden
 
     @property
     def params(self) -> int:
-        """Return all parameters: layers, embedding, LM head and final norm."""
-        return self.layers * self.layer_params + 2 * self.embedding_params + self.hidden
+        """Return all parameters: layers, embeddings, LM head and final norm."""
+        norm = self.hidden if self.style == "llama" else 2 * self.hidden
+        return self.layers * self.layer_params + self.embedding_params + self.vocab * self.hidden + norm
 
 
 def model_flops_per_token(*, params: float, embedding_params: float, layers: int, hidden: int, seq: int) -> float:

@@ -13,6 +13,8 @@ import yaml
 
 T = TypeVar("T")
 
+Dtype = typing.Literal["float32", "bfloat16"]
+
 
 class _UniqueKeyLoader(yaml.SafeLoader):
     """YAML as everybody writes it, except that a key stated twice is an error."""

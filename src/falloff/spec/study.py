@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from falloff.spec.cell import Cell, CollectivesCell, TrainCell
+from falloff.spec.cell import Cell, TrainCell
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.layout import AXES, Layout
 from falloff.spec.network import read_network
 from falloff.spec.reading import ImpossibleLayoutError, build, check_keys, read_yaml, require_positive
