@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
+from falloff.bench.fsdp import fsdp_wrapper, uses_fsdp
 from falloff.bench.network import Decoder, materialize, token_loss
-from falloff.bench.rank import TORCH_DTYPES
 from falloff.spec.cell import TrainCell
 from falloff.spec.layout import Layout
 
@@ -58,16 +58,6 @@ def parallelize(cell: TrainCell, device: torch.device, rank: int) -> Parallel:
     )
 
 
-def uses_fsdp(cell: TrainCell) -> bool:
-    """Return whether a cell's parameters are held by FSDP.
-
-    Over a single rank it does so where FSDP's own series begins, so that the step from one rank to two changes
-    nothing but their number, and where it keeps the float32 master of parameters that compute in less.
-    """
-    layout = cell.layout
-    return layout.dp > 1 or layout.ranks == 1 or (cell.param_dtype, cell.reduce_dtype) != ("float32", "float32")
-
-
 def _make_mesh(cell: TrainCell, device: torch.device) -> DeviceMesh:
     used = [axis for axis in _MESH_ORDER if _is_used(axis, cell)]
     return init_device_mesh(
@@ -83,7 +73,11 @@ def _is_used(axis: str, cell: TrainCell) -> bool:
 
 def _shard(module: Decoder, cell: TrainCell, mesh: DeviceMesh, device: torch.device) -> None:
     """Give each part of the network its weights and shard them at once, so that no rank ever holds the whole."""
-    wrap = _fsdp_wrapper(cell, mesh)
+    wrap = (
+        fsdp_wrapper(cell, mesh["dp_replicate", "dp_shard"] if cell.layout.dp_replicate > 1 else mesh["dp_shard"])
+        if uses_fsdp(cell)
+        else lambda module: module
+    )
     split = _tensor_splitter(cell.layout, mesh)
     for name, block in module.layers.items():
         materialize(block, f"layers.{name}.", cell.seed, device)
@@ -94,19 +88,6 @@ def _shard(module: Decoder, cell: TrainCell, mesh: DeviceMesh, device: torch.dev
             materialize(part, f"{name}.", cell.seed, device)
     split(module)
     wrap(module)
-
-
-def _fsdp_wrapper(cell: TrainCell, mesh: DeviceMesh) -> Callable[[nn.Module], object]:
-    if not uses_fsdp(cell):
-        return lambda module: module
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-
-    # Two dimensions make it HSDP: replicate over the first, shard over the second.
-    fsdp_mesh = mesh["dp_replicate", "dp_shard"] if cell.layout.dp_replicate > 1 else mesh["dp_shard"]
-    policy = MixedPrecisionPolicy(
-        param_dtype=TORCH_DTYPES[cell.param_dtype], reduce_dtype=TORCH_DTYPES[cell.reduce_dtype]
-    )
-    return lambda module: fully_shard(module, mesh=fsdp_mesh, mp_policy=policy)
 
 
 def _tensor_splitter(layout: Layout, mesh: DeviceMesh) -> Callable[[nn.Module], None]:
