@@ -20,7 +20,7 @@ from falloff.analysis.coverage import CoverageRow, coverage_frame, current_recor
 from falloff.analysis.efficiency import Row, mean_step_s, number, tokens_per_s
 from falloff.analysis.noise import launch_noise, too_short
 from falloff.analysis.series_guard import marks_along
-from falloff.ingest.native import BUSY
+from falloff.ingest.native_log import BUSY
 from falloff.spec.layout import AXES
 from falloff.spec.study import Study
 
