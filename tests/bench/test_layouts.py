@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from falloff.bench.network import Decoder, materialize, token_loss
+from falloff.bench.loss import token_loss
+from falloff.bench.network import Decoder, materialize
 from falloff.bench.train import BETAS, WEIGHT_DECAY, global_tokens
 from falloff.spec.cell import TrainCell, cell_to_json
 from falloff.spec.layout import Layout

@@ -4,7 +4,8 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 
-from falloff.bench.network import Decoder, materialize, rotate, rotation_table, token_loss
+from falloff.bench.loss import token_loss
+from falloff.bench.network import Decoder, materialize, rotate, rotation_table
 from falloff.bench.pipeline import stage_layers
 from falloff.spec.network import Network
 
@@ -48,7 +49,7 @@ def test_grouped_queries_attend_as_if_keys_and_values_were_repeated():
 
 def test_rotation_keeps_lengths_and_depends_on_distance_alone():
     q, k = torch.randn(1, 1, 1, 8).expand(1, 1, 16, 8), torch.randn(1, 1, 1, 8).expand(1, 1, 16, 8)
-    table = rotation_table(16, 8, CPU)
+    table = rotation_table(16, 8, 10000.0, CPU)
     rotated_q, rotated_k = rotate(q, table), rotate(k, table)
     torch.testing.assert_close(rotated_q.norm(dim=-1), q.norm(dim=-1))
     scores = (rotated_q @ rotated_k.transpose(-1, -2))[0, 0]
@@ -59,7 +60,7 @@ def test_rotation_keeps_lengths_and_depends_on_distance_alone():
 
 def test_rotation_computes_in_float32_and_gives_back_the_dtype():
     x = torch.randn(1, 2, 16, 8, dtype=torch.bfloat16)
-    table = rotation_table(16, 8, CPU)
+    table = rotation_table(16, 8, 10000.0, CPU)
     torch.testing.assert_close(rotate(x, table), rotate(x.float(), table).bfloat16())
 
 

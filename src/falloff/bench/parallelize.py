@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from falloff.bench.fsdp import fsdp_wrapper, uses_fsdp
-from falloff.bench.network import Decoder, materialize, token_loss
+from falloff.bench.loss import token_loss
+from falloff.bench.network import Decoder, materialize
 from falloff.spec.cell import TrainCell
 from falloff.spec.layout import Layout
 
@@ -46,7 +47,7 @@ def parallelize(cell: TrainCell, device: torch.device, rank: int) -> Parallel:
             backward=pipeline_backward(module, cell, device, rank, mesh["pp"].get_group()),
             loss_share=1.0 if rank == cell.layout.pp - 1 else 0.0,
         )
-    module = Decoder(cell.network, cell.seq, device, recompute=cell.recompute == "full")
+    module = Decoder(cell.network, cell.seq, device, recompute=cell.recompute)
     _shard(module, cell, mesh, device)
     per_rank = cell.global_batch // cell.layout.dp
     first = rank // cell.layout.tp * per_rank

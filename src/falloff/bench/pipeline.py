@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.distributed import ProcessGroup
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
-from falloff.bench.network import Decoder, token_loss
+from falloff.bench.loss import token_loss
+from falloff.bench.network import Decoder
 from falloff.bench.rank import TORCH_DTYPES
 from falloff.spec.cell import TrainCell
 
@@ -23,7 +24,7 @@ def pipeline_stage(cell: TrainCell, device: torch.device, stage: int) -> Decoder
         cell.network,
         cell.seq,
         device,
-        recompute=cell.recompute == "full",
+        recompute=cell.recompute,
         layers=stage_layers(cell.network.layers, cell.layout.pp, stage),
         with_embedding=stage == 0,
         with_head=stage == cell.layout.pp - 1,

@@ -1,0 +1,52 @@
+"""What the backward pass computes again: nothing, every second matrix product and all between them, or everything."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+
+_PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+_ALWAYS_KEPT = frozenset(
+    {
+        torch.ops.aten._scaled_dot_product_cudnn_attention.default,
+        torch.ops.aten._scaled_dot_product_flash_attention.default,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+        torch.ops.aten._scaled_dot_product_efficient_attention.default,
+        torch.ops._c10d_functional.all_gather_into_tensor.default,
+        torch.ops._c10d_functional.reduce_scatter_tensor.default,
+        # float8 scales its operands by it
+        torch.ops.aten.max.default,
+    }
+)
+
+
+def run_recomputing(layer: Callable[[Tensor], Tensor], x: Tensor, mode: Literal["none", "selective", "full"]) -> Tensor:
+    """Return the layer's output for x, keeping for its backward pass as little as `mode` says.
+
+    selective keeps attention, collectives and every second matrix product, and computes the rest again: the policy
+    that TorchTitan calls selective by operator, so that its published cells can be run alike.
+    """
+    y: Tensor
+    if mode == "none":
+        y = layer(x)
+    elif mode == "full":
+        y = checkpoint(layer, x, use_reentrant=False)
+    else:
+        y = checkpoint(layer, x, use_reentrant=False, context_fn=_selective)
+    return y
+
+
+def _selective() -> Any:
+    seen: Counter[bool] = Counter()
+
+    def keep(context: Any, operator: Any, *_inputs: Any, **_options: Any) -> CheckpointPolicy:
+        kept = operator in _ALWAYS_KEPT
+        if operator in _PRODUCTS:
+            seen[context.is_recompute] += 1
+            kept = seen[context.is_recompute] % 2 == 1
+        return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(keep)
