@@ -8,6 +8,7 @@ import pytest
 from falloff.spec import cell as cell_module
 from falloff.spec.cell import TrainCell
 from falloff.spec.collectives_cell import CollectivesCell
+from falloff.spec.kernels_cell import KernelsCell
 from falloff.spec.study import Study, read_study
 
 ROOT = Path(__file__).parents[2]
@@ -240,3 +241,15 @@ def test_every_study_that_ships_can_be_read() -> None:
     assert studies
     for path in studies:
         assert read_study(path, MODELS).question.endswith("?")
+
+
+def test_kernels_name_their_networks_and_are_cells_of_their_own(tmp_path: Path) -> None:
+    head = "question: Does it work?\nmeasure_on: [local]\n"
+    study = read_text(tmp_path, head + "kernels: [{networks: [llama-5m, llama-25m], tokens: [64], repeats: 2}]\n")
+    ((entry),) = study.cells
+    assert isinstance(entry.cell, KernelsCell)
+    assert [network.name for network in entry.cell.networks] == ["llama-5m", "llama-25m"]
+    assert (entry.repeats, entry.cell.tokens) == (2, (64,))
+    assert entry.cell_id.startswith("kernels-1-")
+    with pytest.raises(ValueError, match="kernels 1: networks: names of files in .* are needed, found 'llama-5m'"):
+        read_text(tmp_path, head + "kernels: [{networks: llama-5m}]\n")

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from falloff.spec.cell import Cell, TrainCell
 from falloff.spec.collectives_cell import CollectivesCell
+from falloff.spec.kernels_cell import KernelsCell
 from falloff.spec.layout import AXES, Layout
-from falloff.spec.network import read_network
+from falloff.spec.network import Network, read_network
 from falloff.spec.reading import ImpossibleLayoutError, build, check_keys, read_yaml, require_positive
 
 
@@ -79,6 +80,7 @@ class _Document:
     fixed: dict[str, Any]
     grids: tuple[dict[str, Any], ...]
     collectives: tuple[dict[str, Any], ...]
+    kernels: tuple[dict[str, Any], ...]
 
     def __post_init__(self) -> None:
         if not self.question.strip():
@@ -131,9 +133,9 @@ def _read_document(path: Path) -> _Document:
     where = str(path)
     if not isinstance(raw, Mapping):
         raise ValueError(f"{where}: a mapping is needed, found {raw!r}")
-    document: dict[str, Any] = {"fixed": {}, "grids": [], "collectives": [], **raw}
+    document: dict[str, Any] = {"fixed": {}, "grids": [], "collectives": [], "kernels": [], **raw}
     _check_shape(document["fixed"], Mapping, "a mapping", f"{where}: fixed")
-    for key in ("grids", "collectives"):
+    for key in ("grids", "collectives", "kernels"):
         _check_shape(document[key], list, "a list of mappings", f"{where}: {key}")
         for item in document[key]:
             _check_shape(item, Mapping, "a list of mappings", f"{where}: {key}")
@@ -152,10 +154,10 @@ def _stated_cells(document: _Document, path: Path) -> Iterator[tuple[str, dict[s
         check_keys(grid, _GRID_KEYS, where)
         for stated in _multiply_out(grid, document.fixed, where):
             yield where, stated, _repeats(grid, where)
-    for number, sweep in enumerate(document.collectives, start=1):
-        where = f"{path}: collectives {number}"
-        stated = {"kind": "collectives", **{k: v for k, v in sweep.items() if k != "repeats"}}
-        yield where, stated, _repeats(sweep, where)
+    for kind, blocks in (("collectives", document.collectives), ("kernels", document.kernels)):
+        for number, block in enumerate(blocks, start=1):
+            where = f"{path}: {kind} {number}"
+            yield where, {"kind": kind, **{k: v for k, v in block.items() if k != "repeats"}}, _repeats(block, where)
 
 
 def _repeats(block: Mapping[str, Any], where: str) -> int:
@@ -208,10 +210,19 @@ def _plain(key: str, value: Any, where: str) -> Any:
 def _build_cell(stated: Mapping[str, Any], networks: Path, where: str) -> Cell:
     if stated.get("kind") == "collectives":
         return build(CollectivesCell, stated, where)
+    if stated.get("kind") == "kernels":
+        return build(KernelsCell, {**stated, "networks": _named_networks(stated, networks, where)}, where)
     network = stated.get("network")
     if not isinstance(network, str):
         raise ValueError(f"{where}: network: the name of a file in {networks} is needed, found {network!r}")
     return build(TrainCell, {**stated, "network": read_network(network, networks)}, where)
+
+
+def _named_networks(stated: Mapping[str, Any], folder: Path, where: str) -> list[Network]:
+    names = stated.get("networks")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"{where}: networks: names of files in {folder} are needed, found {names!r}")
+    return [read_network(name, folder) for name in names]
 
 
 def _check_gpus(cell: Cell, num_gpus: int, where: str) -> None:
@@ -226,6 +237,8 @@ def _cell_id(stated: Mapping[str, Any]) -> str:
     digest = hashlib.sha256(_canonical(stated).encode()).hexdigest()[:8]
     if stated.get("kind") == "collectives":
         return f"collectives-{stated.get('num_processes')}-{digest}"
+    if stated.get("kind") == "kernels":
+        return f"kernels-{stated.get('num_processes', 1)}-{digest}"
     layout = stated.get("layout")
     axes = "-".join(f"{axis}{layout[axis]}" for axis in AXES if axis in layout) if isinstance(layout, Mapping) else ""
     return "-".join(part for part in (str(stated.get("network")), axes, digest) if part)
