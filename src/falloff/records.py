@@ -111,6 +111,7 @@ class RunRecord(Record):
         "cores",
         "threads_per_process",
         "memory_bytes",
+        "reserved_memory_bytes",
         "draw_w",
         "energy_j",
         "power_limit_w",
@@ -149,6 +150,18 @@ class RunRecord(Record):
     ep: int | None = None
     sharding: str | None = None  # fsdp, hsdp, ddp, zero1, ... as the source names it
     sequence_parallel: bool | None = None
+    # What a layout leaves open; None also where it has no such choice.
+    async_tp: bool | None = None
+    pp_schedule: str | None = None
+    cp_method: str | None = None
+    reshard: str | None = None  # when sharded parameters are let go of: 'after forward', 'to groups of 4', 'never'
+    prefetch_forward: int | None = None  # layers gathered ahead
+    prefetch_backward: int | None = None
+    padded_share: float | None = None  # of the elements that ranks hold, those that only make the shards even
+    # A control is no ordinary measurement: 'no communication' or 'delay'; None for every other run.
+    control: str | None = None
+    communication: str | None = None  # 'real', or 'none' where each collective is replaced by a local copy
+    delay_factor: float | None = None  # by how many times itself each collective was lengthened
 
     framework: str | None = None
     framework_version: str | None = None
@@ -157,10 +170,13 @@ class RunRecord(Record):
     compile: bool | None = None
     attention: str | None = None
     recompute: str | None = None
+    loss_chunks: str | None = None  # 'none', or how many tokens' logits there are at a time
+    grad_clip: str | None = None  # 'none', or the norm to which gradients are cut
     param_dtype: str | None = None
     reduce_dtype: str | None = None
     seed: int | None = None
     warmup_steps: int | None = None
+    launch_place: int | None = None  # runs that its processes had done before; 0 for processes of its own
 
     num_gpus: int | None = None  # ranks; processes on a CPU
     gpus_per_node: int | None = None  # that a node has, used or not
@@ -177,9 +193,16 @@ class RunRecord(Record):
     window_s: float | None = None  # of the slowest rank, all steps that were kept together
     window_tokens: float | None = None  # trained in window_s by all ranks
     tokens_are: str | None = None  # what its source counts as tokens: 'all', 'all, padding included', 'loss tokens'
+    window_first_step: int | None = None  # of which losses and grad_norms are the first
+    settled: bool | None = None  # whether step time and clock held still when the window began
+    host_s: float | None = None  # a step's median, on the slowest rank: the host's work until all is launched
+    data_s: float | None = None  # the same of waiting for data
+    optimizer_s: float | None = None  # the same of the optimizer
     losses: tuple[float, ...] | None = None
+    grad_norms: tuple[float, ...] | None = None  # before they are cut
     memory_bytes: float | None = None
     memory_kind: str | None = None
+    reserved_memory_bytes: float | None = None  # held by torch's allocator at its peak
     draw_w: float | None = None  # mean of one GPU over the window
     energy_j: float | None = None  # of all GPUs over the window
     energy_counter_j: float | None = None  # the same by the meters' energy counters
@@ -200,6 +223,12 @@ class RunRecord(Record):
     trace_collectives: tuple[str, ...] | None = None  # as the kernels' names say, in one order for the two below
     trace_collective_s: tuple[float, ...] | None = None  # in which each runs; they may overlap one another
     trace_exposed_collective_s: tuple[float, ...] | None = None  # each one's part of trace_exposed_comm_s; they add up
+    trace_num_steps: int | None = None  # of which the seconds above are the sums
+    # Of each rank where all were traced, and matched over ranks: moving data in collectives, waiting in them for the
+    # last to come, and communication beside which no compute runs.
+    trace_rank_transfer_s: tuple[float, ...] | None = None
+    trace_rank_wait_s: tuple[float, ...] | None = None
+    trace_rank_exposed_comm_s: tuple[float, ...] | None = None
     trace_note: str | None = None  # what the trace covers, or why exposure is null
 
     reported_tokens_per_gpu_s: float | None = None

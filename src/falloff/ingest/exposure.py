@@ -266,6 +266,7 @@ def exposure_fields(path: Path, reference: str, num_ranks: int) -> dict[str, Any
         "trace_exposed_comm_s": exposure.exposed_comm_ns * NANO,
         "trace_exposed_copy_s": exposure.exposed_copy_ns * NANO,
         "trace_idle_s": exposure.idle_ns * NANO,
+        "trace_num_steps": exposure.num_steps,
         "trace_collectives": collectives or None,
         "trace_collective_s": tuple(exposure.by_collective_ns[name] * NANO for name in collectives) or None,
         "trace_exposed_collective_s": tuple(exposure.exposed_by_collective_ns[name] * NANO for name in collectives)

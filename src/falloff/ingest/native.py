@@ -1,11 +1,12 @@
 """falloff's own raw logs: one sealed log in, records out."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from falloff.ingest.exposure import exposure_fields
+from falloff.ingest.native_choices import choice_flags, choices
 from falloff.ingest.native_collectives import collective_records
 from falloff.ingest.native_log import (
     Event,
@@ -20,6 +21,7 @@ from falloff.ingest.native_log import (
     remarks,
     shortened,
 )
+from falloff.ingest.native_trace import trace_fields
 from falloff.ingest.power import Power, no_power
 from falloff.ingest.power_native import MeteredRun, power_of_log
 from falloff.ingest.power_samples import Window
@@ -30,9 +32,8 @@ from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.hardware import Hardware
 from falloff.spec.layout import Layout
 
-NO_EXPOSURE_ON_GLOO = (
-    "exposed communication is not defined on gloo: its work runs on CPU threads that share the cores with compute"
-)
+# Windows end with a step, and their number of steps is set before they begin, by what the warm-up took.
+FEWEST_OF_ASKED = 0.95
 
 
 def read_native_log(
@@ -70,6 +71,7 @@ def _run_record(log: Log, cell: TrainCell, hardware: Mapping[str, Hardware]) -> 
     peaks = log.one("memory")
     limits = {gpu["power_limit_w"] for gpu in gpus}
     node_gpus = {len(node["gpus"]) for node in log.first["nodes"]}
+    own = (*remarks(log), *choice_flags(log, cell))
     measured = _measured(log, cell) if log.last["outcome"] == "ok" else {}
     return RunRecord(
         record_id=log_name(log.first),
@@ -103,10 +105,11 @@ def _run_record(log: Log, cell: TrainCell, hardware: Mapping[str, Hardware]) -> 
         cuda=group.get("cuda"),
         python=log.first["versions"].get("python"),
         recompute=cell.recompute,
-        param_dtype=cell.param_dtype,
         reduce_dtype=cell.reduce_dtype,
         seed=cell.seed,
         warmup_steps=cell.warmup_steps,
+        launch_place=log.first.get("launch_place"),
+        **choices(log, cell),
         num_gpus=cell.num_processes,
         gpus_per_node=node_gpus.pop() if gpus and len(node_gpus) == 1 else None,
         site=distinct([node["site"] for node in log.first["nodes"]]),
@@ -116,7 +119,8 @@ def _run_record(log: Log, cell: TrainCell, hardware: Mapping[str, Hardware]) -> 
         power_limit_w=next(iter(limits)) if len(limits) == 1 else None,
         memory_bytes=max(peaks["rank_peak_bytes"]) if peaks else None,
         memory_kind=peaks.get("kind"),
-        **{"note": cpu_note(log), **measured, "flags": (*flags, *remarks(log), *measured.get("flags", ())) or None},
+        reserved_memory_bytes=max(peaks["rank_reserved_bytes"]) if peaks.get("rank_reserved_bytes") else None,
+        **{"note": cpu_note(log), **measured, "flags": (*flags, *own, *measured.get("flags", ())) or None},
     )
 
 
@@ -131,35 +135,89 @@ def _measured(log: Log, cell: TrainCell) -> dict[str, Any]:
     steps = [event for event in log.all("step") if event["phase"] == "measured"]
     rank_step_s = [tuple(float(seconds) for seconds in step["rank_step_s"]) for step in steps]
     _check_steps(log, cell, steps, rank_step_s)
-    losses = [step["loss"] for step in steps]
+    step_s = tuple(max(ranks) for ranks in rank_step_s)
     # Nothing stops the ranks between measured steps, and they trade places: the slowest ranks of all steps add up to
     # as much as 4 % more than any rank took (HSDP 2 x 2 on two cores), and to nothing more on one rank.
     window_s = max(math.fsum(seconds) for seconds in zip(*rank_step_s, strict=True))
     begin_s = steps[0]["start_time_s"]
     power = _power(log, (begin_s, begin_s + window_s))
     return {
-        "step_s": tuple(max(ranks) for ranks in rank_step_s),
+        "step_s": step_s,
         "steps_per_sample": 1,
         "rank_step_s": tuple(rank_step_s),
         "straggler": straggler(rank_step_s, cell.num_processes // len(log.first["nodes"])),
-        "window": f"steps {steps[0]['step']}-{steps[-1]['step']}; left out: the {cell.warmup_steps} before (warm-up)",
+        "window": _window_words(log, cell, steps),
         "window_s": window_s,
         "window_tokens": cell.tokens_per_step * len(steps),
-        "losses": tuple(losses) if None not in losses else None,
+        "window_first_step": steps[0]["step"],
+        "settled": _settling(log, cell).get("settled"),
+        "losses": _finite([step["loss"] for step in steps]),
+        "grad_norms": _finite([step.get("grad_norm") for step in steps]),
+        **{f"{part}_s": _slowest_median(steps, f"rank_{part}_s") for part in ("host", "data", "optimizer")},
         **power.fields(),
-        "flags": power.flags,
+        "flags": (*power.flags, *_window_flags(log, cell, window_s)),
         **({"note": power.throttling} if power.throttling else {}),
-        **_trace(log, cell),
+        **trace_fields(log, step_s, cell.num_processes),
     }
 
 
+def _finite(values: Sequence[float | None]) -> tuple[float, ...] | None:
+    """Return the values where every step has one, else None: a gap would move those behind it."""
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
+
+
+def _slowest_median(steps: Sequence[Event], field: str) -> float | None:
+    """Return the median over steps of the slowest rank's seconds, None where a step does not state them."""
+    slowest = _finite([max(step[field]) if step.get(field) else None for step in steps])
+    return statistics.median(slowest) if slowest else None
+
+
+def _settling(log: Log, cell: TrainCell) -> Event:
+    """Return how the warm-up came to rest, empty where the cell did not ask for it."""
+    return log.one("settled") if cell.settle_s > 0 else {}
+
+
+def _window_words(log: Log, cell: TrainCell, steps: Sequence[Event]) -> str:
+    """Return what the window is. Where it waited for rest, which steps those are is chance and no difference."""
+    asked_s, settling, first = log.one("window").get("asked_s"), _settling(log, cell), steps[0]["step"]
+    length = f"{asked_s:g} s or more" if asked_s else f"steps {first}-{steps[-1]['step']}"
+    if not settling:
+        return f"{length}; left out: the {first - 1} before (warm-up)"
+    length = length if asked_s else f"{len(steps)} steps"
+    still = "held still" if settling["settled"] else f"were given {cell.settle_s:g} s to hold still and did not"
+    return f"{length} once step time and clock {still}"
+
+
+def _window_flags(log: Log, cell: TrainCell, window_s: float) -> tuple[str, ...]:
+    settling, asked_s = _settling(log, cell), log.one("window").get("asked_s") or 0.0
+    flags = []
+    if settling and not settling["settled"]:
+        slopes = {"step time": settling["step_slope_share"], "clock": settling["clock_slope_share"]}
+        words = ", ".join(f"{name} {share:+.2%}" for name, share in slopes.items() if share is not None)
+        flags.append(f"not settled after {settling['steps']} steps, {settling['seconds']:.0f} s of warm-up ({words})")
+    if window_s < FEWEST_OF_ASKED * asked_s:
+        flags.append(f"the window of {window_s:.3g} s is shorter than the {asked_s:g} s asked for")
+    return tuple(flags)
+
+
+def _asked_steps(log: Log, cell: TrainCell) -> tuple[range, str]:
+    """Return the steps that the window must hold, and who says so: the log's window, in older logs the cell."""
+    window = log.one("window")
+    if not window:
+        return range(cell.warmup_steps + 1, cell.warmup_steps + cell.measured_steps + 1), "the cell asks for"
+    return range(window["first_step"], window["first_step"] + window["steps"]), "its window is"
+
+
 def _check_steps(log: Log, cell: TrainCell, steps: Sequence[Event], rank_step_s: Sequence[tuple[float, ...]]) -> None:
-    asked = range(cell.warmup_steps + 1, cell.warmup_steps + cell.measured_steps + 1)
+    asked, who = _asked_steps(log, cell)
+    if len(asked) < cell.measured_steps:
+        raise ValueError(f"{log.path}: a window of {len(asked)} steps; the cell asks for {cell.measured_steps} or more")
     found = [step["step"] for step in steps]
     if found != list(asked):
         raise ValueError(
             f"{log.path}: the outcome is ok and {len(found)} measured steps are in it, {shortened(found)}; "
-            f"the cell asks for {asked[0]} to {asked[-1]}, each once and in order"
+            f"{who} {asked[0]} to {asked[-1]}, each once and in order"
         )
     for step, seconds in zip(steps, rank_step_s, strict=True):
         if len(seconds) != cell.num_processes or not all(math.isfinite(s) and s > 0 for s in seconds):
@@ -186,13 +244,3 @@ def _power(log: Log, window: Window) -> Power:
         limits_w=tuple(gpu["power_limit_w"] for gpu in gpus_of_run(log)) if meter["scope"] == "gpu" else (),
     )
     return power_of_log(log.path.parent, meter, run, window)
-
-
-def _trace(log: Log, cell: TrainCell) -> dict[str, Any]:
-    """Return how the profiled steps divide on rank 0's GPU; nulls with the reason where that cannot be told."""
-    if log.first["backend"] == "gloo":
-        return {"trace_note": NO_EXPOSURE_ON_GLOO}
-    event = next((e for e in log.all("trace") if e["rank"] == 0), None)
-    if event is None:
-        return {"trace_note": "no trace"}
-    return exposure_fields(log.path.parent / event["file"], event["file"], cell.num_processes)
