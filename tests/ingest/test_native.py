@@ -374,3 +374,73 @@ def test_a_run_beside_other_work_is_flagged(
     else:
         assert run.flags is not None
         assert run.flags[0].startswith(flags)
+
+
+def settled(**changes: Any) -> Event:
+    """The event that ends a warm-up which waited for rest."""
+    ended = {"steps": 40, "seconds": 33.0, "settled": True, "step_slope_share": 0.0004, "clock_slope_share": -0.0001}
+    return {"event": "settled", **ended, **changes}
+
+
+def with_window(events: list[Event], *, first_step: int = 2, steps: int = 3, asked_s: float = 2.0) -> list[Event]:
+    """The events of a run whose log states its window, under a cell that asked to settle."""
+    first = {**events[0], "cell": {**events[0]["cell"], "settle_s": 60.0, "measured_steps": 2}}
+    window = {"event": "window", "first_step": first_step, "steps": steps, "asked_s": asked_s}
+    return [first, *events[1:3], window, *events[3:]]
+
+
+def test_the_window_that_a_log_states_is_what_its_steps_must_be(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log([*with_window(cpu_run), settled()]))
+    assert run.step_s is not None
+    assert (len(run.step_s), run.window_first_step, run.settled, run.flags) == (3, 2, True, None)
+    # the same whichever steps those were
+    assert run.window == "2 s or more once step time and clock held still"
+
+
+def test_steps_of_another_window_than_the_log_states_are_an_error(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    with pytest.raises(ValueError, match=r"3 measured steps are in it, 2, 3, 4; its window is 3 to 5"):
+        read_native_log(write_log(with_window(cpu_run, first_step=3)))
+
+
+def test_a_window_of_fewer_steps_than_the_cell_asks_for_is_an_error(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    with pytest.raises(ValueError, match=r"a window of 1 steps; the cell asks for 2 or more"):
+        read_native_log(write_log(with_window(cpu_run, steps=1)))
+
+
+def test_a_run_that_did_not_settle_is_flagged_with_its_slopes(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    restless = settled(settled=False, step_slope_share=0.031, clock_slope_share=None)
+    (run,), _ = read_native_log(write_log([*with_window(cpu_run), restless]))
+    assert run.settled is False
+    assert run.flags == ("not settled after 40 steps, 33 s of warm-up (step time +3.10%)",)
+    assert run.window is not None
+    assert "did not" in run.window
+
+
+def test_a_window_shorter_than_asked_for_is_flagged(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log([*with_window(cpu_run, asked_s=30), settled()]))
+    assert run.flags == ("the window of 2.7 s is shorter than the 30 s asked for",)
+
+
+def test_host_data_and_optimizer_seconds_are_medians_of_the_slowest_rank(
+    write_log: WriteLog, cpu_run: list[Event]
+) -> None:
+    for event in cpu_run:
+        if event["event"] == "step":
+            number = event["step"]
+            parts = {"rank_host_s": [0.1, 0.1 * number], "rank_data_s": [0.0, 0.001], "rank_optimizer_s": [0.2, 0.1]}
+            event |= {**parts, "grad_norm": 10.0 / number}
+    (run,), _ = read_native_log(write_log(cpu_run))
+    assert (run.host_s, run.data_s, run.optimizer_s) == (pytest.approx(0.3), 0.001, 0.2)
+    assert run.grad_norms == (5.0, pytest.approx(10 / 3), 2.5)
+
+
+def test_what_a_log_does_not_time_is_null(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    (run,), _ = read_native_log(write_log(cpu_run))
+    assert (run.host_s, run.data_s, run.optimizer_s, run.grad_norms, run.settled) == (None,) * 5
+    assert (run.reserved_memory_bytes, run.launch_place) == (None, None)
+
+
+def test_memory_reserved_and_the_place_in_a_batch_are_read(write_log: WriteLog, cpu_run: list[Event]) -> None:
+    events = change(change(cpu_run, "memory", rank_reserved_bytes=[3000, 2500]), "run_started", launch_place=4)
+    (run,), _ = read_native_log(write_log(events))
+    assert (run.memory_bytes, run.reserved_memory_bytes, run.launch_place) == (2000, 3000, 4)
