@@ -21,7 +21,9 @@ SEALED_NAME = "events.jsonl"
 # an orphan between the reading of the Snakefile and that job would be lost without it.
 KEPT_NAME = ".sealed"
 POWER_NAME = "power.csv"
-POWER_COLUMNS = ("time_s", "device", "draw_w", "energy_j", "sm_clock_mhz", "temperature_c", "throttle_reasons")
+# Of the first logs; columns are added behind them, so that a power.csv is known by these.
+FIRST_POWER_COLUMNS = ("time_s", "device", "draw_w", "energy_j", "sm_clock_mhz", "temperature_c", "throttle_reasons")
+POWER_COLUMNS = (*FIRST_POWER_COLUMNS, "average_w", "memory_clock_mhz")
 TRACE_NAME = "trace.rank{rank}.json.gz"
 OUTPUT_NAME = "output.txt"
 

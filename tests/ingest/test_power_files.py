@@ -11,7 +11,7 @@ import pytest
 from falloff.ingest.power_devices import by_uuid
 from falloff.ingest.power_files import power_format, read_power
 from falloff.ingest.power_samples import PowerLog
-from falloff.rawlog import POWER_COLUMNS
+from falloff.rawlog import FIRST_POWER_COLUMNS, POWER_COLUMNS
 from falloff.spec.source import PowerFormat
 
 DATA = Path(__file__).parents[1] / "data/power"
@@ -19,7 +19,7 @@ SHIPPED = Path("data/external/torchtitan-h200x2/power.csv")
 UUID = "GPU-00000000-0000-0000-0000-000000000001"
 Write = Callable[[str], Path]
 
-NATIVE = ",".join(POWER_COLUMNS) + "\n1.8e9,0,300.5,12.25,1500,40,4\n1800000000.5,0,301,162.5,1500,40,4\n"
+NATIVE = ",".join(FIRST_POWER_COLUMNS) + "\n1.8e9,0,300.5,12.25,1500,40,4\n1800000000.5,0,301,162.5,1500,40,4\n"
 # as DCGM 4 prints it (dcgmi/DeviceMonitor.cpp: columns of the names' width + 6, headers again after 14 rows)
 DCGM = """\
 #Entity         GPUTL       POWER             TOTEC         SMCLK       TMPTR       DVCCTR
@@ -103,21 +103,30 @@ def test_a_compressed_file_reads_as_the_plain_one(name: PowerFormat, tmp_path: P
         np.testing.assert_array_equal(samples.draw_w, plain.devices[key].draw_w)
 
 
-@pytest.mark.parametrize("text", ["", "hello\n", "\x89HDF\r\n", ",".join(POWER_COLUMNS) + "\n"])
+@pytest.mark.parametrize("text", ["", "hello\n", "\x89HDF\r\n", ",".join(FIRST_POWER_COLUMNS) + "\n"])
 def test_a_file_without_one_whole_sample_is_a_sentence(write: Write, text: str) -> None:
     with pytest.raises(ValueError, match=r"samples\.txt: [^\n]+$"):
         read_power(write(text))
 
 
 def test_native_samples_keep_blanks_as_missing(write: Write) -> None:
-    samples = read_power(write(",".join(POWER_COLUMNS) + "\n2.5e9,3,300.5,,1500,40,4\n1.5e9,3,,12.25,,,\n")).devices[
-        "3"
-    ]
+    samples = read_power(
+        write(",".join(FIRST_POWER_COLUMNS) + "\n2.5e9,3,300.5,,1500,40,4\n1.5e9,3,,12.25,,,\n")
+    ).devices["3"]
     assert list(samples.time_s) == [1.5e9, 2.5e9]
     assert np.isnan(samples.draw_w[0])
     assert samples.draw_w[1] == 300.5
     assert samples.energy_j[0] == 12.25
     assert np.isnan(samples.clock_reasons[0])
+
+
+def test_native_samples_have_one_draw_and_the_average_beside_it_is_not_read(write: Write) -> None:
+    rows = "\n1.8e9,0,650.5,12.25,1500,40,4,300.5,2619\n1800000000.5,0,651,162.5,1500,40,4,400.5,2619\n"
+    log = read_power(write(",".join(POWER_COLUMNS) + rows))
+    assert log.format == "falloff-power"
+    assert list(log.devices["0"].draw_w) == [650.5, 651]
+    assert list(log.devices["0"].sm_clock_mhz) == [1500, 1500]
+    assert not log.notes
 
 
 def test_lines_that_are_cut_or_garbled_are_counted_and_left_out(write: Write) -> None:

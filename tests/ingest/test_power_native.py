@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from falloff.ingest.power_native import MeteredRun, power_of_log
-from falloff.rawlog import POWER_COLUMNS
+from falloff.rawlog import FIRST_POWER_COLUMNS, POWER_COLUMNS
 
 EVENT = {
     "source": "nvml",
@@ -24,7 +24,7 @@ def run(**stated: Any) -> MeteredRun:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     rows = [f"{1.8e9 + n / 10},{gpu},{100 * (gpu + 1)},,1500,40,0" for n in range(100) for gpu in range(4)]
-    (tmp_path / "power.csv").write_text("\n".join([",".join(POWER_COLUMNS), *rows, ""]))
+    (tmp_path / "power.csv").write_text("\n".join([",".join(FIRST_POWER_COLUMNS), *rows, ""]))
     return tmp_path
 
 
@@ -67,3 +67,22 @@ def test_a_driver_before_the_instant_reading_is_trimmed_by_the_gpus_generation(f
 
 def test_a_file_that_is_not_there_is_a_reason(tmp_path: Path) -> None:
     assert power_of_log(tmp_path, EVENT, run(), WINDOW).source.startswith("power.csv: cannot be read")
+
+
+def with_averages(folder: Path, draw_w: str) -> Path:
+    rows = [f"{1.8e9 + n / 10},{gpu},{draw_w},{n * 30},1500,40,0,300,2619" for n in range(100) for gpu in range(4)]
+    (folder / "power.csv").write_text("\n".join([",".join(POWER_COLUMNS), *rows, ""]))
+    return folder
+
+
+def test_the_average_beside_the_draw_counts_for_nothing(tmp_path: Path) -> None:
+    power = power_of_log(with_averages(tmp_path, "500"), EVENT, run(), WINDOW)
+    assert power.energy_integral_j == pytest.approx(2 * 500 * 8)
+    assert power.energy_counter_j == pytest.approx(2 * 300 * 8)
+
+
+def test_where_the_draw_is_blank_the_average_does_not_stand_in_for_it(tmp_path: Path) -> None:
+    power = power_of_log(with_averages(tmp_path, ""), EVENT, run(), WINDOW)
+    assert power.energy_integral_j is None
+    assert power.plain_mean_w is None
+    assert power.draw_w == pytest.approx(300)

@@ -21,7 +21,7 @@ from falloff.ingest.power_zeus import (
     read_zeus_monitor,
     read_zeus_windows,
 )
-from falloff.rawlog import POWER_COLUMNS
+from falloff.rawlog import FIRST_POWER_COLUMNS
 from falloff.spec.source import PowerFormat, PowerReading
 from falloff.units import MILLI
 
@@ -54,7 +54,7 @@ def power_format(head: str) -> PowerFormat | None:
 
 def _format_of_line(line: str) -> PowerFormat | None:
     text = line.lstrip("\ufeff").strip()
-    if text == ",".join(POWER_COLUMNS):
+    if text.split(",")[: len(FIRST_POWER_COLUMNS)] == list(FIRST_POWER_COLUMNS):
         return "falloff-power"
     if re.search(r"(?:^|\s)#\s*Entity\b", text):
         return "dcgmi-dmon"

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from falloff.ingest.power import Power, measure_power, no_power
 from falloff.ingest.power_devices import with_name
 from falloff.ingest.power_files import read_power
-from falloff.ingest.power_samples import Averaging, Scope, Window
+from falloff.ingest.power_samples import Averaging, Samples, Scope, Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +42,7 @@ def power_of_log(folder: Path, meter: Mapping[str, Any], run: MeteredRun, window
     # power.csv counts devices as the power event does; who they are and what a reading is, the event says
     averaging = _averaging(meter.get("draw") or "")
     chosen = {
-        index: dataclasses.replace(with_name(series[index], device["name"]), averaging=averaging)
+        index: dataclasses.replace(with_name(_own_draw(series[index]), device["name"]), averaging=averaging)
         for device in devices
         if (index := str(device["index"])) in series
     }
@@ -60,6 +62,17 @@ def _devices(meter: Mapping[str, Any], run: MeteredRun) -> tuple[list[dict[str, 
     chosen = [device for device in devices if device["uuid"] in uuids]
     lacking = len(uuids) - len(chosen)
     return chosen, f"{lacking} of the run's {len(uuids)} GPUs have no power samples" if lacking else None
+
+
+def _own_draw(series: Samples) -> Samples:
+    """Return samples whose draw is draw_w's and no other's.
+
+    average_w stands in power.csv to be compared with it. A reader of tables takes it where draw_w is blank throughout,
+    which here would pass a mean over a second for what the event says of draw_w.
+    """
+    if series.averaging != "average":
+        return series
+    return dataclasses.replace(series, draw_w=np.full_like(series.draw_w, np.nan))
 
 
 def _averaging(draw: str) -> Averaging:
