@@ -19,7 +19,9 @@ def chunked_loss(x: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int, 
     since both need the same logits; a chunk's logits live until its gradients are there.
     """
     part = _compiled_loss_and_gradient() if compiled else _loss_and_gradient
-    loss: Tensor = _ChunkedLoss.apply(x.flatten(0, 1), weight, targets.flatten(), chunk_tokens, part)
+    loss: Tensor = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
+        x.flatten(0, 1), weight, targets.flatten(), chunk_tokens, part
+    )
     return loss
 
 

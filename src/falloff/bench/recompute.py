@@ -49,4 +49,4 @@ def _selective() -> Any:
             kept = seen[context.is_recompute] % 2 == 1
         return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return create_selective_checkpoint_contexts(keep)
+    return create_selective_checkpoint_contexts(keep)  # type: ignore[no-untyped-call]

@@ -1,0 +1,71 @@
+from collections import Counter
+
+import pytest
+import torch
+import torch._dynamo.utils
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from falloff.bench.network import Decoder, materialize
+from falloff.spec.network import Network
+
+NETWORK = Network(name="tiny", layers=1, hidden=16, heads=2, kv_heads=2, ffn=24, vocab=11, source="a test")
+CPU = torch.device("cpu")
+
+
+class Calls(TorchDispatchMode):
+    """Counts the operators that reach the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.counts[func] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def calls_of_backward(mode: str) -> Counter:
+    torch.manual_seed(0)
+    module = Decoder(NETWORK, 8, CPU, recompute=mode)
+    materialize(module, "", 1, CPU)
+    tokens = torch.randint(0, 11, (1, 9))
+    loss = module(tokens[:, :-1], tokens[:, 1:])
+    with Calls() as calls:
+        loss.backward()
+    return calls.counts
+
+
+@pytest.mark.parametrize(("mode", "products"), [("none", 0), ("selective", 3), ("full", 7)])
+def test_the_backward_computes_again_as_many_products_as_the_mode_says(mode, products):
+    # a layer has seven, each with two in its backward pass; the last is wanted by nobody and never computed again
+    once = calls_of_backward("none")[torch.ops.aten.mm.default]
+    again = calls_of_backward(mode)[torch.ops.aten.mm.default] - once
+    assert again in (products, products - 1)
+    assert (again > 0) == (products > 0)
+
+
+def test_selective_keeps_attention_and_full_computes_it_again():
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+    assert calls_of_backward("none")[attention] == 0
+    assert calls_of_backward("selective")[attention] == 0
+    assert calls_of_backward("full")[attention] == 1
+
+
+# torch.compile looks at the inputs' gradients itself, and warns itself of that
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.parametrize("mode", ["none", "selective", "full"])
+def test_a_compiled_block_is_compiled_once_for_all_blocks(mode):
+    network = Network(name="deep", layers=10, hidden=16, heads=2, kv_heads=1, ffn=24, vocab=11, source="a test")
+    module = Decoder(network, 8, CPU, recompute=mode)
+    materialize(module, "", 1, CPU)
+    plain = Decoder(network, 8, CPU, recompute=mode)
+    materialize(plain, "", 1, CPU)
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    for block in module.layers.values():
+        assert isinstance(block, nn.Module)
+        block._run = torch.compile(block._recomputing_layer, fullgraph=True, backend="aot_eager")
+    tokens = torch.randint(0, 11, (2, 9))
+    torch.testing.assert_close(module(tokens[:, :-1]), plain(tokens[:, :-1]))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
