@@ -14,8 +14,12 @@ ROOT = Path(__file__).parents[1]
 
 def fake_nvml(name: str = "NVIDIA H200") -> Any:
     return SimpleNamespace(
+        NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION=83,
+        NVML_FI_DEV_POWER_AVERAGE=185,
         NVML_FI_DEV_POWER_INSTANT=186,
         NVML_SUCCESS=0,
+        NVML_CLOCK_SM=1,
+        NVML_CLOCK_MEM=2,
         nvmlSystemGetDriverVersion=lambda: "580.159.04",
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,

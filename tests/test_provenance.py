@@ -126,6 +126,7 @@ def fake_nvml(**changes: Any) -> Any:
 
     answers = {
         "NVML_CLOCK_SM": 1,
+        "NVML_CLOCK_MEM": 2,
         "nvmlSystemGetDriverVersion": lambda: "580.159.04",
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
@@ -135,16 +136,30 @@ def fake_nvml(**changes: Any) -> Any:
         "nvmlDeviceGetEnforcedPowerLimit": lambda *_: 700_000,
         "nvmlDeviceGetBoardPartNumber": lambda *_: "692-2G520-0282-000",
         "nvmlDeviceGetVbiosVersion": lambda *_: "96.00.A5.00.1A",
-        "nvmlDeviceGetMaxClockInfo": lambda *_: 1980,
+        "nvmlDeviceGetMaxClockInfo": lambda _handle, clock: {1: 1980, 2: 3201}[clock],
         "nvmlDeviceGetNvLinkState": lambda _handle, link: 1 if link < 18 else not_supported(),
+        "nvmlDeviceGetNvLinkVersion": lambda *_: 6,
+        "nvmlSystemGetCudaDriverVersion": lambda: 13_000,
+        "nvmlDeviceGetCudaComputeCapability": lambda *_: (9, 0),
+        "nvmlDeviceGetPowerManagementDefaultLimit": lambda *_: 700_000,
+        "nvmlDeviceGetPowerManagementLimitConstraints": lambda *_: [200_000, 700_000],
+        "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(busId=f"00000000:{0x1B + handle:02X}:00.0".encode()),
+        "nvmlDeviceGetCurrPcieLinkGeneration": lambda *_: 1,
+        "nvmlDeviceGetMaxPcieLinkGeneration": lambda *_: 5,
+        "nvmlDeviceGetCurrPcieLinkWidth": lambda *_: 16,
+        "nvmlDeviceGetMaxPcieLinkWidth": lambda *_: 16,
+        "nvmlDeviceGetMigMode": lambda *_: [0, 1],
+        "nvmlDeviceGetEccMode": lambda *_: [1, 1],
+        "nvmlDeviceGetPersistenceMode": lambda *_: 1,
         **{name: not_supported for name, answer in changes.items() if answer is None},
         **{name: answer for name, answer in changes.items() if answer is not None},
     }
     return SimpleNamespace(**answers)
 
 
-def test_a_gpu_is_told_by_its_board_and_not_by_its_name_alone() -> None:
-    first, second = provenance.gpu_fingerprints(fake_nvml())
+def test_a_gpu_is_told_by_its_board_and_not_by_its_name_alone(tmp_path: Path) -> None:
+    write(tmp_path / "bus/pci/devices/0000:1b:00.0/numa_node", "1\n")
+    first, second = provenance.gpu_fingerprints(fake_nvml(), tmp_path)
     assert first == {
         "index": 0,
         "name": "NVIDIA H200",
@@ -152,12 +167,28 @@ def test_a_gpu_is_told_by_its_board_and_not_by_its_name_alone() -> None:
         "board_part_number": "692-2G520-0282-000",
         "vbios": "96.00.A5.00.1A",
         "driver": "580.159.04",
+        "cuda_driver": "13.0",
+        "compute_capability": "9.0",
         "memory_bytes": 150_754_820_096,
         "power_limit_w": 700.0,
+        "power_limit_default_w": 700.0,
+        "power_limit_min_w": 200.0,
+        "power_limit_max_w": 700.0,
         "max_sm_clock_mhz": 1980,
+        "max_memory_clock_mhz": 3201,
         "nvlinks_active": 18,
+        "nvlink_version": "4.0",
+        "pci_bus_id": "00000000:1B:00.0",
+        "numa_node": 1,
+        "pcie_generation": 1,
+        "pcie_generation_max": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "mig": False,
+        "ecc": True,
+        "persistence": True,
     }
-    assert second["uuid"] == "GPU-1"
+    assert (second["uuid"], second["pci_bus_id"], second["numa_node"]) == ("GPU-1", "00000000:1C:00.0", None)
 
 
 def test_what_a_driver_does_not_answer_is_not_stated() -> None:
@@ -174,6 +205,19 @@ def test_what_a_driver_does_not_answer_is_not_stated() -> None:
     assert gpu["name"] == "NVIDIA H200"
 
 
+def test_a_driver_that_answers_nothing_leaves_every_field_blank() -> None:
+    """None of them 0 or False, which would be an answer."""
+    answers = [name for name in vars(fake_nvml()) if name.startswith("nvmlDeviceGet") and name != "nvmlDeviceGetCount"]
+    gpu = provenance.gpu_fingerprints(fake_nvml(**dict.fromkeys(answers), nvmlSystemGetCudaDriverVersion=None))[0]
+    assert {name for name, value in gpu.items() if value is not None} == {"index", "driver"}
+
+
+def test_links_of_a_version_that_nvml_had_not_yet_are_told_by_its_number() -> None:
+    assert provenance.gpu_fingerprints(fake_nvml(nvmlDeviceGetNvLinkVersion=lambda *_: 42))[0]["nvlink_version"] == (
+        "number 42"
+    )
+
+
 def test_without_a_driver_there_are_no_gpus() -> None:
     assert provenance.gpu_fingerprints(None) == []
 
@@ -182,17 +226,30 @@ def test_a_node_states_its_links_from_sysfs(tmp_path: Path, monkeypatch: pytest.
     write(tmp_path / "class/net/lo/speed", "10000\n")
     write(tmp_path / "class/net/eth0/speed", "25000\n")
     write(tmp_path / "class/net/wlan0/speed", "-1\n")
+    write(tmp_path / "class/net/eth0/device/numa_node", "0\n")
     write(tmp_path / "class/infiniband/mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n")
+    write(tmp_path / "class/infiniband/mlx5_0/ports/1/link_layer", "InfiniBand\n")
+    write(tmp_path / "class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+    write(tmp_path / "class/infiniband/mlx5_0/device/numa_node", "1\n")
     monkeypatch.setenv("FALLOFF_SITE", "somewhere")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
     node = provenance.node_fingerprint(fake_nvml(), tmp_path)
     assert node["nics"] == [
-        {"name": "eth0", "kind": "net", "rate_mbit_s": 25000},
-        {"name": "wlan0", "kind": "net", "rate_mbit_s": None},
-        {"name": "mlx5_0/1", "kind": "infiniband", "rate": "400 Gb/sec (4X NDR)"},
+        {"name": "eth0", "kind": "net", "rate_mbit_s": 25000, "numa_node": 0},
+        {"name": "wlan0", "kind": "net", "rate_mbit_s": None, "numa_node": None},
+        {
+            "name": "mlx5_0/1",
+            "kind": "infiniband",
+            "rate": "400 Gb/sec (4X NDR)",
+            "link_layer": "InfiniBand",
+            "state": "4: ACTIVE",
+            "numa_node": 1,
+        },
     ]
     assert node["site"] == "somewhere"
     assert node["environment"]["NCCL_DEBUG"] == "WARN"
+    assert (node["slurm_job_id"], node["slurm_nodelist"]) == ("17", None)
     assert len(node["gpus"]) == 2
     assert node["cores"] >= 1
     json.dumps(node)

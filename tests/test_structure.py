@@ -24,6 +24,7 @@ STAGES = (
     "units",
     "outputs",
     "script",
+    "host",
     "provenance",
     "spec",
     "records",
@@ -34,12 +35,13 @@ STAGES = (
     "ingest",
     "perfmodel",
     "analysis",
+    "preflight",
     "report",
     "doctor",
     "cli",
 )
 # A GPU node has little beside torch, so what runs there needs no more than this.
-NODE_STAGES = ("units", "outputs", "script", "provenance", "spec", "rawlog", "ownership", "launch", "bench")
+NODE_STAGES = ("units", "outputs", "script", "host", "provenance", "spec", "rawlog", "ownership", "launch", "bench")
 NODE_PACKAGES = {"yaml", "numpy", "pynvml"}
 # What several modules do together has a test of its own.
 TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py", "tests/ingest/test_fuzz.py"}

@@ -11,7 +11,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from falloff.host import container, memory_bytes, network_links, numa_node, processor, settings, slurm_job
+
 PACKAGES = ("falloff", "torch", "numpy", "nvidia-ml-py", "snakemake", "pandas", "matplotlib", "papermill")
+# nvml.h, NVML_NVLINK_MAX_LINKS (an H200 has 18): a link that a board lacks is an error of NVML's, counted for nothing.
+NVLINKS = 36
+# nvml.h, NVML_NVLINK_VERSION_*
+NVLINK_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 
 
 def git_revision(folder: Path) -> dict[str, Any]:
@@ -84,21 +90,21 @@ def _python_of(path: Path) -> str:
 
 
 def node_fingerprint(nvml: ModuleType | None = None, sysfs: Path = Path("/sys")) -> dict[str, Any]:
-    """Return what identifies this node: host, kernel, CPU, cores, memory, GPUs, NICs, Slurm job, site label.
+    """Return what identifies this node: host, kernel, processor, memory, GPUs, NICs, container, Slurm job, site label.
 
     `nvml` is pynvml or something that answers like it; None looks for it. What cannot be read is null.
     """
     return {
         "host": platform.node(),
         "kernel": platform.release(),
-        "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "memory_bytes": _memory_bytes(),
-        "gpus": gpu_fingerprints(nvml if nvml is not None else find_nvml()),
-        "nics": _network_links(sysfs),
-        "slurm_job_id": os.environ.get("SLURM_JOB_ID"),
+        **processor(sysfs),
+        "memory_bytes": memory_bytes(),
+        "gpus": gpu_fingerprints(nvml if nvml is not None else find_nvml(), sysfs),
+        "nics": network_links(sysfs),
+        "container": container(os.environ),
+        **slurm_job(os.environ),
         "site": os.environ.get("FALLOFF_SITE"),
-        "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(("NCCL_", "TORCH_NCCL_"))},
+        "environment": settings(os.environ),
     }
 
 
@@ -114,30 +120,98 @@ def find_nvml() -> ModuleType | None:
     return module
 
 
-def gpu_fingerprints(nvml: ModuleType | None) -> list[dict[str, Any]]:
+def gpu_fingerprints(nvml: ModuleType | None, sysfs: Path = Path("/sys")) -> list[dict[str, Any]]:
     """Return the identity of each attached NVIDIA GPU; a field that the driver does not answer is null."""
     if nvml is None:
         return []
-    driver = ask_nvml(nvml, "nvmlSystemGetDriverVersion")
-    return [_gpu_fingerprint(nvml, index, driver) for index in range(nvml.nvmlDeviceGetCount())]
+    system = {
+        "driver": ask_nvml(nvml, "nvmlSystemGetDriverVersion"),
+        "cuda_driver": _cuda_version(ask_nvml(nvml, "nvmlSystemGetCudaDriverVersion")),
+    }
+    return [_gpu_fingerprint(nvml, index, system, sysfs) for index in range(nvml.nvmlDeviceGetCount())]
 
 
-def _gpu_fingerprint(nvml: ModuleType, index: int, driver: Any) -> dict[str, Any]:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def _gpu_fingerprint(nvml: ModuleType, index: int, system: dict[str, Any], sysfs: Path) -> dict[str, Any]:
+    handle = ask_nvml(nvml, "nvmlDeviceGetHandleByIndex", index)
     memory = ask_nvml(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    limit_mw = ask_nvml(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle)
     return {
         "index": index,
         "name": ask_nvml(nvml, "nvmlDeviceGetName", handle),
         "uuid": ask_nvml(nvml, "nvmlDeviceGetUUID", handle),
         "board_part_number": ask_nvml(nvml, "nvmlDeviceGetBoardPartNumber", handle),
         "vbios": ask_nvml(nvml, "nvmlDeviceGetVbiosVersion", handle),
-        "driver": driver,
+        **system,
+        "compute_capability": _joined(ask_nvml(nvml, "nvmlDeviceGetCudaComputeCapability", handle)),
         "memory_bytes": memory.total if memory is not None else None,
-        "power_limit_w": limit_mw / 1000 if limit_mw is not None else None,
-        "max_sm_clock_mhz": ask_nvml(nvml, "nvmlDeviceGetMaxClockInfo", handle, getattr(nvml, "NVML_CLOCK_SM", 1)),
-        "nvlinks_active": _active_nvlinks(nvml, handle),
+        **_power_limits(nvml, handle),
+        "max_sm_clock_mhz": ask_nvml(nvml, "nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM),
+        "max_memory_clock_mhz": ask_nvml(nvml, "nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_MEM),
+        **_nvlinks(nvml, handle),
+        **_pci(nvml, handle, sysfs),
+        "mig": _current(ask_nvml(nvml, "nvmlDeviceGetMigMode", handle)),
+        "ecc": _current(ask_nvml(nvml, "nvmlDeviceGetEccMode", handle)),
+        "persistence": _current(ask_nvml(nvml, "nvmlDeviceGetPersistenceMode", handle)),
     }
+
+
+def _power_limits(nvml: ModuleType, handle: Any) -> dict[str, float | None]:
+    """Return the limit that holds (power_limit_w), the board's default, and between what it may be set."""
+    low_mw, high_mw = ask_nvml(nvml, "nvmlDeviceGetPowerManagementLimitConstraints", handle) or (None, None)
+    limits_mw = {
+        "power_limit_w": ask_nvml(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle),
+        "power_limit_default_w": ask_nvml(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle),
+        "power_limit_min_w": low_mw,
+        "power_limit_max_w": high_mw,
+    }
+    return {name: limit_mw / 1000 if limit_mw is not None else None for name, limit_mw in limits_mw.items()}
+
+
+def _nvlinks(nvml: ModuleType, handle: Any) -> dict[str, Any]:
+    """Return how many NVLinks are active and the newest version among those; null where there are none to ask."""
+    states = {link: ask_nvml(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(NVLINKS)}
+    known = [state for state in states.values() if state is not None]
+    active = [link for link, state in states.items() if state]
+    versions_ = [ask_nvml(nvml, "nvmlDeviceGetNvLinkVersion", handle, link) for link in active]
+    newest = max((version for version in versions_ if version is not None), default=None)
+    return {
+        "nvlinks_active": sum(known) if known else None,
+        "nvlink_version": NVLINK_VERSIONS.get(newest, f"number {newest}") if newest is not None else None,
+    }
+
+
+def _pci(nvml: ModuleType, handle: Any, sysfs: Path) -> dict[str, Any]:
+    """Return where a GPU is attached and how fast; an idle GPU's present generation may be below what it takes."""
+    info = ask_nvml(nvml, "nvmlDeviceGetPciInfo", handle)
+    bus_id = _text(info.busId) if info is not None else None
+    # NVML writes a domain of eight digits, sysfs of four: 00000000:1B:00.0
+    folder = bus_id.lower().removeprefix("0000") if bus_id and len(bus_id.partition(":")[0]) > 4 else bus_id
+    return {
+        "pci_bus_id": bus_id,
+        "numa_node": numa_node(sysfs / "bus/pci/devices" / folder.lower()) if folder else None,
+        "pcie_generation": ask_nvml(nvml, "nvmlDeviceGetCurrPcieLinkGeneration", handle),
+        "pcie_generation_max": ask_nvml(nvml, "nvmlDeviceGetMaxPcieLinkGeneration", handle),
+        "pcie_width": ask_nvml(nvml, "nvmlDeviceGetCurrPcieLinkWidth", handle),
+        "pcie_width_max": ask_nvml(nvml, "nvmlDeviceGetMaxPcieLinkWidth", handle),
+    }
+
+
+def _current(mode: Any) -> bool | None:
+    """Return whether a mode is on; some come with the one that the next reboot brings."""
+    now = mode[0] if isinstance(mode, list | tuple) else mode
+    return None if now is None else bool(now)
+
+
+def _cuda_version(number: int | None) -> str | None:
+    """Return '13.0' for 13000, as nvmlSystemGetCudaDriverVersion writes it."""
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _joined(version: Any) -> str | None:
+    return None if version is None else ".".join(map(str, version))
+
+
+def _text(answer: Any) -> str:
+    return answer.decode() if isinstance(answer, bytes) else str(answer)
 
 
 def ask_nvml(nvml: ModuleType, function: str, *arguments: Any) -> Any:
@@ -146,54 +220,7 @@ def ask_nvml(nvml: ModuleType, function: str, *arguments: Any) -> Any:
         answer = getattr(nvml, function)(*arguments)
     except Exception:  # NVML has an error class for each way of not supporting a query
         return None
-    return answer.decode() if isinstance(answer, bytes) else answer
-
-
-def _active_nvlinks(nvml: ModuleType, handle: Any) -> int | None:
-    states = [ask_nvml(nvml, "nvmlDeviceGetNvLinkState", handle, link) for link in range(18)]
-    known = [state for state in states if state is not None]
-    return sum(known) if known else None
-
-
-def _network_links(sysfs: Path) -> list[dict[str, Any]]:
-    """Return network and InfiniBand links with their rates, as sysfs states them."""
-    links: list[dict[str, Any]] = []
-    for device in sorted((sysfs / "class" / "net").glob("*")):
-        if device.name != "lo":
-            speed = _text_of(device / "speed")
-            rate = int(speed) if speed and speed.lstrip("-").isdigit() and int(speed) > 0 else None
-            links.append({"name": device.name, "kind": "net", "rate_mbit_s": rate})
-    for port in sorted((sysfs / "class" / "infiniband").glob("*/ports/*")):
-        links.append(
-            {
-                "name": f"{port.parent.parent.name}/{port.name}",
-                "kind": "infiniband",
-                "rate": _text_of(port / "rate"),
-            }
-        )
-    return links
-
-
-def _text_of(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
-
-
-def _cpu_name() -> str | None:
-    text = _text_of(Path("/proc/cpuinfo")) or ""
-    for line in text.splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or None
-
-
-def _memory_bytes() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError, AttributeError):
-        return None
+    return _text(answer) if isinstance(answer, bytes) else answer
 
 
 def _output_of(command: list[str]) -> str | None:
