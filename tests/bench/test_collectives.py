@@ -1,51 +1,98 @@
+"""A sweep of four ranks on gloo: right in every form, in groups across."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
-import torch
 
+from falloff import rawlog
 from falloff.bench import collectives
-from falloff.bench.collectives import make_call
+from falloff.bench.collectives import sweep
+from falloff.bench.rank import Rank
+from falloff.spec.cell import cell_to_json
+from falloff.spec.collectives_cell import CollectivesCell
+from falloff.spec.study import Limits
 
-RANKS = 4
-
-
-@pytest.fixture
-def arguments(monkeypatch):
-    """Return what the collectives of torch were called with, and let them do nothing."""
-    seen = []
-    for name in ("_all_gather", "_reduce_scatter"):
-        monkeypatch.setattr(collectives, name, lambda *tensors: seen.append(tensors))
-    monkeypatch.setattr("torch.distributed.all_reduce", lambda tensor: seen.append((tensor, tensor)))
-    return seen
-
-
-# https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md: AllGather's size is that of its output
-@pytest.mark.parametrize(
-    ("collective", "given_bytes", "gotten_bytes"),
-    [("all_reduce", 4096, 4096), ("all_gather", 1024, 4096), ("reduce_scatter", 4096, 1024)],
+CELL = CollectivesCell(
+    num_processes=4,
+    group_size=2,
+    group_across=True,
+    collectives=("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"),
+    message_bytes=(1024, 65536),
+    in_place=(False, True),
+    dtype="bfloat16",
+    warmup_iterations=1,
+    measured_iterations=3,
+    iterations_per_lap=5,
+    looped_bytes=1024,
 )
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_size_is_what_nccl_tests_calls_it(arguments, collective, given_bytes, gotten_bytes, dtype):
-    call = make_call(collective, 4096, dtype, 1, RANKS, torch.device("cpu"))
-    call.run()
-    ((gotten, given),) = arguments
-    assert (given.nbytes, gotten.nbytes) == (given_bytes, gotten_bytes)
-    assert (given.dtype, gotten.dtype) == (dtype, dtype)
-    assert call.expected().shape == gotten.shape
 
 
-def test_what_ranks_should_get_is_what_all_gave(arguments):
-    calls = [make_call("all_gather", 4096, torch.float32, rank, RANKS, torch.device("cpu")) for rank in range(RANKS)]
-    gathered = torch.cat([call.given for call in calls])
-    assert all(torch.equal(call.expected(), gathered) for call in calls)
-    calls = [make_call("all_reduce", 4096, torch.float32, rank, RANKS, torch.device("cpu")) for rank in range(RANKS)]
-    total = torch.stack([call.given for call in calls]).sum(dim=0)
-    assert all(torch.equal(call.expected(), total) for call in calls)
-    parts = [
-        make_call("reduce_scatter", 4096, torch.float32, rank, RANKS, torch.device("cpu")).expected()
-        for rank in range(RANKS)
+@pytest.fixture(scope="module")
+def events(tmp_path_factory):
+    """Return the events of a sweep of four ranks."""
+    run_dir = tmp_path_factory.mktemp("run")
+    rawlog.append_event(
+        run_dir,
+        "run_started",
+        cell=cell_to_json(CELL),
+        limits=dataclasses.asdict(Limits()),
+        device="cpu",
+        backend="gloo",
+        nodes=[{"cpu": "A CPU"}],
+    )
+    worker = str(Path(__file__).parent / "collectives_worker.py")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    subprocess.run([*launcher, "--nproc-per-node=4", worker, str(run_dir)], check=True, timeout=120)
+    return rawlog.read_open_events(run_dir)
+
+
+def named(events, name):
+    return [event for event in events if event["event"] == name]
+
+
+def test_every_form_is_right_on_every_rank(events):
+    found = named(events, "collective")
+    assert [(e["collective"], e["in_place"], e["message_bytes"]) for e in found] == [
+        (point.collective, point.in_place, point.message_bytes) for point in CELL.points
     ]
-    assert torch.equal(torch.cat(parts), total)
+    assert {(e["num_wrong"], e["correct"]) for e in found} == {(0, True)}
 
 
-@pytest.mark.parametrize("collective", ["all_reduce", "all_gather", "reduce_scatter"])
-def test_a_collective_that_does_nothing_is_not_correct(arguments, collective):
-    assert not collectives._is_correct(make_call(collective, 4096, torch.float32, 1, RANKS, torch.device("cpu")))
+def test_each_event_says_how_it_was_timed_and_among_whom(events):
+    found = named(events, "collective")
+    assert {(e["message_bytes"], e["iterations_per_lap"]) for e in found} == {(1024, 5), (65536, 1)}
+    assert {(e["num_ranks"], e["group_size"], e["group_across"], e["launch"], e["dtype"]) for e in found} == {
+        (2, 2, True, "calls", "bfloat16")
+    }
+    assert all(len(e["times_s"]) == 3 and min(e["times_s"]) > 0 for e in found)
+
+
+def test_groups_are_neighbours_or_one_rank_in_every_few(events):
+    members = {event["across"]: event["members"] for event in named(events, "groups")}
+    assert members[False] == [[0, 1], [0, 1], [2, 3], [2, 3]]
+    assert members[True] == [[0, 2], [1, 3], [0, 2], [1, 3]]
+
+
+def test_the_processes_that_ask_nccl_run_to_their_end_and_gloo_has_said_nothing(events):
+    (said,) = named(events, "nccl_debug")
+    assert (said["lines"], said["reason"]) == ([], "NCCL printed no choice of an algorithm")
+
+
+def rank_of(cell, tmp_path):
+    return Rank(run_dir=tmp_path, cell=cell, cpu_name="A CPU", device=collectives.torch.device("cpu"), index=0, size=4)
+
+
+def test_cuda_graphs_on_a_cpu_are_refused(tmp_path):
+    cell = CollectivesCell(num_processes=2, collectives=("all_reduce",), message_bytes=(1024,), launch="graph")
+    with pytest.raises(ValueError, match="launch is graph, and cpu has no CUDA graphs; allowed: calls"):
+        sweep(rank_of(cell, tmp_path))
+
+
+def test_a_lap_is_so_many_calls():
+    runs = []
+    call = collectives.Call(run=lambda: runs.append(1), given=None, gotten=None, expected=None)
+    collectives._lap(call, 7, "calls")()
+    assert len(runs) == 7

@@ -114,7 +114,7 @@ def make_sweep(**changes: Any) -> CollectivesCell:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"message_bytes": (1022,)}, "message_bytes 1022 is not a positive multiple of 4 bytes times 2 processes"),
+        ({"message_bytes": (1022,)}, "message_bytes 1022 is not a positive multiple of 4 bytes times 2 ranks"),
         ({"message_bytes": (-8,)}, "message_bytes -8 is not a positive multiple"),
         ({"message_bytes": (0,)}, "message_bytes 0 is not a positive multiple"),
         ({"message_bytes": ()}, "must each name at least one"),

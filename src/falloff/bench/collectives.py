@@ -1,122 +1,89 @@
-"""One rank of a sweep of collectives over message sizes: right, and how long each iteration took.
+"""One rank of a sweep of collectives over message sizes: right, and how long each call took.
 
 python -m falloff.bench.collectives RUN_DIR        (started by falloff.bench.agent)
 """
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
+from falloff.bench.collective_calls import Call, Group, join_group, make_call
+from falloff.bench.nccl_algorithms import append_nccl_debug
 from falloff.bench.rank import TORCH_DTYPES, Rank, append_process_group, run_as_rank
 from falloff.bench.timing import clock_for
-from falloff.spec.collectives_cell import Collective, CollectivesCell
-
-# torch 2.13 gave these two new names, and warns at the old ones.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+from falloff.spec.collectives_cell import CollectivesCell, SweepPoint
 
 
 def sweep(rank: Rank) -> None:
-    """Run every collective of the cell at every size, smallest first, and write what each iteration took."""
+    """Run every collective of the cell at every size, smallest first, and write what each call took.
+
+    ValueError where the cell is of another kind, or asks for CUDA graphs on a CPU.
+    """
     cell = rank.cell
     if not isinstance(cell, CollectivesCell):
         raise ValueError(f"{rank.run_dir}: the cell is of kind {cell.kind!r}; this benchmark runs collectives")
+    if cell.launch == "graph" and rank.device.type != "cuda":
+        raise ValueError(f"{rank.run_dir}: launch is graph, and {rank.device.type} has no CUDA graphs; allowed: calls")
     append_process_group(rank, params=None, local_params=None)
-    for collective in cell.collectives:
-        for message_bytes in sorted(cell.message_bytes):
-            _run_size(rank, cell, collective, message_bytes)
+    group = join_group(cell, rank.index, rank.device)
+    for point in cell.points:
+        _run_point(rank, cell, group, point)
+    append_nccl_debug(rank, cell)
 
 
-def _run_size(rank: Rank, cell: CollectivesCell, collective: Collective, message_bytes: int) -> None:
-    call = make_call(collective, message_bytes, TORCH_DTYPES[cell.dtype], rank.index, rank.size, rank.device)
-    correct = all(rank.gather(_is_correct(call)))
+def _run_point(rank: Rank, cell: CollectivesCell, group: Group, point: SweepPoint) -> None:
+    call = make_call(point, TORCH_DTYPES[cell.dtype], group, rank.device)
+    num_wrong = sum(rank.gather(call.num_wrong()))
     # Sums of zeros stay zeros, where anything else would leave the range of its dtype in a long window.
     call.given.zero_()
+    times_s = _slowest_times_s(rank, cell, _lap(call, point.iterations_per_lap, cell.launch))
+    rank.append_event(
+        "collective",
+        collective=point.collective,
+        message_bytes=point.message_bytes,
+        in_place=point.in_place,
+        dtype=cell.dtype,
+        num_ranks=group.size,
+        group_size=cell.num_ranks,
+        group_across=cell.group_across,
+        launch=cell.launch,
+        iterations_per_lap=point.iterations_per_lap,
+        times_s=[lap_s / point.iterations_per_lap for lap_s in times_s],
+        num_wrong=num_wrong,
+        correct=num_wrong == 0,
+    )
+
+
+def _slowest_times_s(rank: Rank, cell: CollectivesCell, lap: Callable[[], object]) -> list[float]:
+    """Return the seconds of each lap, its slowest rank's of all groups."""
     for _ in range(cell.warmup_iterations):
-        call.run()
+        lap()
     dist.barrier()
     clock = clock_for(rank.device)
     for _ in range(cell.measured_iterations):
         clock.begin()
-        call.run()
+        lap()
         clock.end()
     every_rank_s = rank.gather(clock.laps().lap_s)
-    rank.append_event(
-        "collective",
-        collective=collective,
-        message_bytes=message_bytes,
-        num_ranks=rank.size,
-        dtype=cell.dtype,
-        times_s=[max(lap_s) for lap_s in zip(*every_rank_s, strict=True)],
-        correct=correct,
-    )
+    return [max(lap_s) for lap_s in zip(*every_rank_s, strict=True)]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Call:
-    """A collective with its buffers on one rank: what the rank gives, what it gets, and what it should get."""
+def _lap(call: Call, iterations: int, launch: str) -> Callable[[], object]:
+    """Return what runs the collective so many times: call by call, or as one CUDA graph."""
 
-    run: Callable[[], object]
-    given: Tensor
-    gotten: Tensor
-    expected: Callable[[], Tensor]
+    def call_by_call() -> None:
+        for _ in range(iterations):
+            call.run()
 
-
-def make_call(
-    collective: Collective, message_bytes: int, dtype: torch.dtype, index: int, size: int, device: torch.device
-) -> Call:
-    """Return a collective ready to run on rank `index` of `size`, its input filled.
-
-    message_bytes is nccl-tests' size (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md): what
-    each rank gives to AllReduce and ReduceScatter, what each gets from AllGather.
-    """
-    count = message_bytes // dtype.itemsize
-    part = count // size
-
-    def pattern(giver: int) -> Tensor:
-        return _pattern(giver, count, dtype, device)
-
-    def summed() -> Tensor:
-        total = torch.zeros(count, device=device)
-        for giver in range(size):
-            total += pattern(giver)
-        return total.to(dtype)
-
-    if collective == "all_reduce":
-        both = pattern(index)
-        return Call(run=lambda: dist.all_reduce(both), given=both, gotten=both, expected=summed)
-    if collective == "all_gather":
-        given, gotten = pattern(index)[:part].clone(), torch.empty(count, dtype=dtype, device=device)
-        return Call(
-            run=lambda: _all_gather(gotten, given),
-            given=given,
-            gotten=gotten,
-            expected=lambda: torch.cat([pattern(giver)[:part] for giver in range(size)]),
-        )
-    given, gotten = pattern(index), torch.empty(part, dtype=dtype, device=device)
-    return Call(
-        run=lambda: _reduce_scatter(gotten, given),
-        given=given,
-        gotten=gotten,
-        expected=lambda: summed()[index * part : (index + 1) * part],
-    )
-
-
-def _pattern(giver: int, count: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return what a rank gives: small whole numbers that differ by place and rank, exact in bfloat16 when summed."""
-    return (torch.arange(count, device=device) % 5 + giver % 8 + 1).to(dtype)
-
-
-def _is_correct(call: Call) -> bool:
-    """Run the collective once; return whether this rank got what it should, to the rounding of the dtype."""
-    call.run()
-    expected = call.expected()
-    tolerance = 0.0 if expected.dtype == torch.float32 else 1e-2
-    return torch.allclose(call.gotten.float(), expected.float(), rtol=tolerance, atol=0.0)
+    if launch == "calls":
+        return call_by_call
+    graph = torch.cuda.CUDAGraph()
+    # The watchdog thread of NCCL's process group asks for events meanwhile, which a global capture does not allow.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        call_by_call()
+    return graph.replay
 
 
 if __name__ == "__main__":
