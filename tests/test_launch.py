@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from falloff import launch, ownership, rawlog
-from falloff.launch import Run, judge, measure
+from falloff import batch, launch, ownership, rawlog
+from falloff.batch import measure
+from falloff.launch import Run
+from falloff.outcome import judge
 from falloff.ownership import processes_of
 from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.study import Limits
@@ -29,8 +31,8 @@ def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ranks_that(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    def command(_cell: object, run_dir: Path) -> list[str]:
-        head = f"from pathlib import Path; RUN_DIR = Path({str(run_dir)!r})\n"
+    def command(runs: list[Run]) -> list[str]:
+        head = f"from pathlib import Path; RUN_DIR = Path({str(runs[0].run_dir)!r})\n"
         return [sys.executable, "-c", head + script]
 
     monkeypatch.setattr(launch, "rank_command", command)
@@ -126,13 +128,13 @@ def test_a_sealed_log_that_the_workflow_deleted_before_its_job_comes_back(
 LAUNCHER = """
 import sys
 from pathlib import Path
-from falloff import launch
+from falloff import batch, launch
 sys.path.insert(0, {tests!r})
 import test_launch as t
 from falloff import ownership
 ownership.LOCK_FOLDERS = (Path({lock!r}),)
-launch.rank_command = lambda cell, run_dir: [sys.executable, "-c", {script!r}]
-launch.measure(t.run_in(Path({tmp!r})))
+launch.rank_command = lambda runs: [sys.executable, "-c", {script!r}]
+batch.measure(t.run_in(Path({tmp!r})))
 """
 
 
@@ -232,7 +234,7 @@ def test_a_signal_after_the_ranks_have_ended_does_not_throw_the_run_away(
         os.kill(os.getpid(), signal.SIGTERM)
         return "ok", None
 
-    monkeypatch.setattr(launch, "judge", judge_slowly)
+    monkeypatch.setattr(batch, "judge", judge_slowly)
     run = run_in(tmp_path)
     with pytest.raises(SystemExit) as ended:
         measure(run)

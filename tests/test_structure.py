@@ -30,7 +30,10 @@ STAGES = (
     "records",
     "rawlog",
     "ownership",
+    "outcome",
+    "other_load",
     "launch",
+    "batch",
     "bench",
     "ingest",
     "perfmodel",
@@ -41,7 +44,21 @@ STAGES = (
     "cli",
 )
 # A GPU node has little beside torch, so what runs there needs no more than this.
-NODE_STAGES = ("units", "outputs", "script", "host", "provenance", "spec", "rawlog", "ownership", "launch", "bench")
+NODE_STAGES = (
+    "units",
+    "outputs",
+    "script",
+    "host",
+    "provenance",
+    "spec",
+    "rawlog",
+    "ownership",
+    "outcome",
+    "other_load",
+    "launch",
+    "batch",
+    "bench",
+)
 NODE_PACKAGES = {"yaml", "numpy", "pynvml"}
 # What several modules do together has a test of its own.
 TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py", "tests/ingest/test_fuzz.py"}
@@ -129,7 +146,8 @@ def test_no_two_modules_import_each_other() -> None:
 
 @pytest.mark.parametrize("path", [p for p in MODULES if stage_of(p) in NODE_STAGES], ids=name_of)
 def test_what_runs_on_a_node_needs_little_more_than_torch(path: Path) -> None:
-    allowed = NODE_PACKAGES | ({"torch"} if stage_of(path) == "bench" else set())
+    # triton comes with torch wherever torch has CUDA
+    allowed = NODE_PACKAGES | ({"torch", "triton"} if stage_of(path) == "bench" else set())
     for name in module_imports(path):
         first = name.partition(".")[0]
         assert first in allowed | {"falloff"} or first in sys.stdlib_module_names, f"{name_of(path)} imports {name}"
@@ -153,7 +171,7 @@ def test_bench_can_be_imported_where_there_is_neither_pandas_nor_pyarrow() -> No
     code = (
         "import sys, importlib\n"
         "for name in ('pandas', 'pyarrow', 'matplotlib', 'snakemake', 'papermill'): sys.modules[name] = None\n"
-        f"for name in {[*modules, 'falloff.launch']!r}: importlib.import_module(name)\n"
+        f"for name in {[*modules, 'falloff.batch', 'falloff.cli.main', 'falloff.cli.measure']!r}: importlib.import_module(name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

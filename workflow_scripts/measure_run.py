@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from falloff.launch import Run, measure, num_attached_gpus
+from falloff.batch import measure
+from falloff.launch import Run, num_attached_gpus
 from falloff.script import run
 from falloff.spec.study import read_study
 

@@ -25,7 +25,7 @@ LOCK_NAME = "falloff-measuring.lock"
 
 @contextlib.contextmanager
 def machine_lock() -> Iterator[Path]:
-    """Hold the lock of this machine, waiting for it; yield the file that names the run in progress.
+    """Hold the lock of this machine, waiting for it; yield the file that names the processes at work, by run id.
 
     The kernel drops it with its holder. ValueError where no folder takes a lock.
     """
@@ -74,9 +74,9 @@ def hold_checkout(folder: Path) -> IO[str]:
 
 
 def end_orphans(run_dir: Path, lock: Path) -> None:
-    """End the ranks of launchers that died: of the run last measured here, and of this very run, wherever it began."""
+    """End the ranks of launchers that died: of the runs last measured here, and of this very run, wherever it began."""
     first = _first_event(run_dir / rawlog.OPEN_NAME) or {}
-    for run_id in {lock.read_text(encoding="utf-8").strip(), str(first.get("run_id", ""))} - {""}:
+    for run_id in {*lock.read_text(encoding="utf-8").split(), str(first.get("run_id", ""))} - {""}:
         end_processes(run_id)
 
 
@@ -97,13 +97,25 @@ def set_aside_dead_attempt(run_dir: Path) -> bool:
     if counts and 1 + _num_deaths(run_dir) >= ATTEMPTS:
         rawlog.seal(run_dir)
         return False
+    _seal_as_attempt(run_dir)
+    return True
+
+
+def set_aside_lost_start(run_dir: Path, exit_code: int | None) -> None:
+    """Move the log of a run whose ranks were gone before it began to attempt-<n>: it is no death of a launcher."""
+    rawlog.append_event(run_dir, "processes_lost")
+    reason = "the processes that it was to share ended before it began"
+    rawlog.append_event(run_dir, "outcome", outcome="killed", reason=reason, exit_code=exit_code, wall_s=None)
+    _seal_as_attempt(run_dir)
+
+
+def _seal_as_attempt(run_dir: Path) -> None:
     attempt = run_dir / f"attempt-{1 + sum(1 for _ in run_dir.glob('attempt-*'))}"
     attempt.mkdir()
     for path in run_dir.iterdir():
         if not path.name.startswith("attempt-"):
             path.rename(attempt / path.name)
     rawlog.seal(attempt)
-    return True
 
 
 def _num_deaths(run_dir: Path) -> int:
@@ -113,7 +125,8 @@ def _num_deaths(run_dir: Path) -> int:
 
 def _was_interrupted(log: Path) -> bool:
     # by its bytes: what a death or a full disk left need not be JSON in every line
-    return b'"event": "interrupted"' in log.read_bytes()
+    left = log.read_bytes()
+    return b'"event": "interrupted"' in left or b'"event": "processes_lost"' in left
 
 
 def _first_event(log: Path) -> dict[str, Any] | None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from falloff import rawlog
-from falloff.launch import Run, measure
+from falloff.batch import measure
+from falloff.launch import Run
 from falloff.ownership import processes_of
 from falloff.spec.cell import TrainCell
 from falloff.spec.collectives_cell import CollectivesCell
@@ -140,7 +141,7 @@ def test_a_rank_that_a_signal_ends_is_killed_though_the_other_crashes_on_its_los
     killer.join()
     assert outcome == "killed"
     assert events_of(run, "rank_signalled")[0]["rank"] == victim
-    assert events_of(run, "outcome")[0]["reason"] == f"ended by signal {signal.SIGKILL.value}"
+    assert events_of(run, "outcome")[0]["reason"] == f"rank {victim} ended by signal 9 (SIGKILL)"
 
 
 def kill_rank(run: Run, victim: int) -> None:

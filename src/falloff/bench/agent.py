@@ -1,6 +1,6 @@
-"""Starts the ranks as torchrun does, and notes in the log which of them a signal ended.
+"""Starts the ranks as torchrun does, and notes in the log of the run in progress which of them a signal ended.
 
-    python -m falloff.bench.agent RUN_DIR <torchrun's arguments>
+    python -m falloff.bench.agent <torchrun's arguments> -m falloff.bench.worker RUN_DIR [RUN_DIR ...]
 
 Neither a rank that SIGKILL ends nor torchrun's own exit code says so.
 """
@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
-from falloff.rawlog import append_event
+from falloff.rawlog import OPEN_NAME, append_event
 
 # torchelastic ends the ranks that are left with SIGTERM, and with SIGKILL those that are still there 30 s later.
 _CLOSING_GRACE_S = 25
@@ -22,20 +22,25 @@ _CLOSING_GRACE_S = 25
 
 def main(arguments: Sequence[str]) -> int:
     """Run the ranks to their end; return 0 where all of them ended well."""
-    run_dir = Path(arguments[0])
-    options = parse_args(list(arguments[1:]))  # type: ignore[no-untyped-call]
+    options = parse_args(list(arguments))  # type: ignore[no-untyped-call]
     if options.standalone and options.local_addr is None:
         # All ranks are here: the host's own name would be looked up in the DNS, which a laptop may not reach.
         options.local_addr = "127.0.0.1"
     try:
         run(options)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
-        for rank, number in signalled_ranks(error.failures).items():
-            append_event(run_dir, "rank_signalled", rank=rank, signal=number)
+        for run_dir in runs_in_progress(options.training_script_args):
+            for rank, number in signalled_ranks(error.failures).items():
+                append_event(run_dir, "rank_signalled", rank=rank, signal=number)
         return 1
     except SignalException as error:
         return 128 + error.sigval
     return 0
+
+
+def runs_in_progress(arguments: Sequence[str]) -> list[Path]:
+    """Return the runs among the ranks' arguments whose log is open: one, or none between two runs."""
+    return [Path(argument) for argument in arguments if (Path(argument) / OPEN_NAME).is_file()]
 
 
 def signalled_ranks(failures: Mapping[int, ProcessFailure]) -> dict[int, int]:

@@ -1,32 +1,48 @@
-"""What every rank does around its work: read what it is told, join the others, say how it ended, leave."""
+"""What every rank does around its work: read what it is told, join the others, say how it ended, make room."""
 
+import gc
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
+from torch.distributed.rendezvous import rendezvous
 
 from falloff import rawlog
 from falloff.spec.cell import Cell, cell_from_json
+from falloff.units import GIB
 
-FailureKind = Literal["oom", "unstable", "crash"]
+FailureKind = Literal["oom", "unstable", "crash", "hang"]
 T = TypeVar("T")
 
 # The agent looks at its ranks ten times a second and ends the others once one is gone, so who is still here after
 # this failed on its own account, and the log holds causes and not what follows from them.
 LOST_PEER_GRACE_S = 3.0
 
+# What a finished run may leave allocated on its GPU. Workspaces of cuBLAS stay, tens of MiB each; more is a leak.
+LEFT_LIMIT_BYTES = GIB // 2
+
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 # How allocators that raise no class of their own say that memory has run out: torch's CPU allocator, malloc through
-# errno, C++, CUDA and NCCL.
-_OUT_OF_MEMORY_WORDS = ("can't allocate memory", "cannot allocate memory", "bad_alloc", "out of memory")
+# errno, C++, CUDA and NCCL, cuBLAS and cuDNN.
+_OUT_OF_MEMORY_WORDS = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "bad_alloc",
+    "out of memory",
+    "status_alloc_failed",
+)
+# How gloo, NCCL's watchdog and the store say that they waited for another rank in vain.
+_HANG_WORDS = ("timed out waiting", "collective operation timeout", "wait timeout after", "clients joined")
 
 
 class UnstableError(RuntimeError):
@@ -43,6 +59,7 @@ class Rank:
     device: torch.device
     index: int
     size: int
+    collective_timeout_s: float = 120.0
 
     @property
     def is_first(self) -> bool:
@@ -62,26 +79,29 @@ class Rank:
 
 
 def run_as_rank(arguments: Sequence[str], work: Callable[[Rank], None]) -> NoReturn:
-    """Do `work` as one rank of the run in the directory `arguments[0]`, and end the process.
+    """Do `work` as one rank of the run in the directory `arguments[0]`, and end the process."""
+    run_one(Path(arguments[0]), agents_store(), lambda _: work)
+    leave(0)
 
-    What goes wrong becomes one failure event; the process group is then left as it is, since to take it down would
-    wait for ranks that are stuck, which the agent ends.
+
+def run_one(run_dir: Path, store: Store, work_of: Callable[[Cell], Callable[[Rank], None]]) -> bool:
+    """Do the work of one run; return whether these processes are fit for another.
+
+    What goes wrong becomes one failure event and ends the process; its process group is then left as it is, since
+    to take it down would wait for ranks that are stuck, which the agent ends.
     """
-    run_dir = Path(arguments[0])
     try:
-        rank = _join(run_dir)
-        work(rank)
-        # Only once every rank has come this far did everything go well.
-        dist.barrier()
-        rank.append_event("completed")
-        dist.destroy_process_group()
+        of_run = PrefixStore(str(run_dir), store)
+        rank = join(run_dir, of_run)
+        work_of(rank.cell)(rank)
+        return complete(rank, of_run)
     except Exception as error:
         _report(run_dir, error)
-        _leave(1)
-    _leave(0)
+        leave(1)
 
 
-def _leave(exit_code: int) -> NoReturn:
+def leave(exit_code: int) -> NoReturn:
+    """End this process."""
     # Past the interpreter's own end, in which threads of gloo's subgroups now and then abort a rank that is done
     # ("terminate called without an active exception"; torch 2.11 on CPU, seen on 2026-11-30).
     sys.stdout.flush()
@@ -89,49 +109,94 @@ def _leave(exit_code: int) -> NoReturn:
     os._exit(exit_code)
 
 
-def _join(run_dir: Path) -> Rank:
+def agents_store() -> Store:
+    """Return the agent's key-value store, by which the processes of a launch find each other."""
+    store: Store = next(rendezvous("env://"))[0]
+    return store
+
+
+def join(run_dir: Path, store: Store) -> Rank:
+    """Join the other ranks of a run in a fresh process group; `store` is the run's own, so no key is an old one."""
     started = rawlog.read_open_events(run_dir)[0]
     cell = cell_from_json(started["cell"], str(run_dir / rawlog.OPEN_NAME))
-    device = _device(started["device"])
+    index, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    timeout_s = float(started["limits"]["collective_timeout_s"])
+    device = own_device(started["device"])
     torch.set_num_threads(cell.threads_per_process)
-    dist.init_process_group(started["backend"], device_id=device if device.type == "cuda" else None)
+    if device.type == "cuda":
+        # before NCCL meets two ranks on one GPU and says so in its own words
+        require_distinct_gpus(exchange(store, "gpu", index, size, str(gpu_uuid(device))))
+    dist.init_process_group(
+        started["backend"],
+        store=store,
+        rank=index,
+        world_size=size,
+        timeout=timedelta(seconds=timeout_s),
+        device_id=device if device.type == "cuda" else None,
+    )
     return Rank(
         run_dir=run_dir,
         cell=cell,
         cpu_name=str(started["nodes"][0]["cpu"]),
         device=device,
-        index=dist.get_rank(),
-        size=dist.get_world_size(),
+        index=index,
+        size=size,
+        collective_timeout_s=timeout_s,
     )
 
 
-def _device(name: str) -> torch.device:
-    """Return this rank's device; a run that asks for CUDA never falls back to the CPU."""
+def exchange(store: Store, key: str, index: int, size: int, value: str) -> list[str]:
+    """Return what every rank passed, in rank order, by the store alone: no process group is needed."""
+    store.set(f"{key}/{index}", value)
+    return [store.get(f"{key}/{rank}").decode() for rank in range(size)]
+
+
+def own_device(name: str) -> torch.device:
+    """Return this rank's device; a run that asks for CUDA never falls back to the CPU.
+
+    A scheduler may show each rank its own GPU alone (as `--gpus-per-task=1` of Slurm does), or all ranks the same.
+    """
     if name == "cpu":
         return torch.device("cpu")
     if not torch.cuda.is_available():
         raise ValueError(f"device is cuda, and torch {torch.__version__} finds no CUDA GPU here")
-    local_rank = int(os.environ["LOCAL_RANK"])
-    if local_rank >= torch.cuda.device_count():
-        raise ValueError(f"local rank {local_rank} has no GPU of its own: torch sees {torch.cuda.device_count()}")
-    device = torch.device("cuda", local_rank)
+    local_rank, visible = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+    if 1 < visible <= local_rank:
+        raise ValueError(f"local rank {local_rank} has no GPU of its own: torch sees {visible}")
+    device = torch.device("cuda", 0 if visible == 1 else local_rank)
     torch.cuda.set_device(device)
     return device
 
 
+def require_distinct_gpus(uuids: Sequence[str]) -> None:
+    """Raise ValueError where two ranks are on one GPU."""
+    for rank, uuid in enumerate(uuids):
+        if (other := uuids.index(uuid)) != rank:
+            raise ValueError(
+                f"ranks {other} and {rank} are both on {uuid}, and each rank needs a GPU of its own; "
+                f"CUDA_VISIBLE_DEVICES here is {os.environ.get('CUDA_VISIBLE_DEVICES')!r}"
+            )
+
+
 def append_process_group(rank: Rank, *, params: int | None, local_params: int | None) -> None:
     """Append the event that says who takes part: devices, versions, and how the parameters are spread."""
+    _limit_every_group(rank)
     names = rank.gather(_device_name(rank))
-    uuids = rank.gather(_gpu_uuid(rank.device))
+    uuids = rank.gather(gpu_uuid(rank.device))
+    visible = rank.gather(os.environ.get("CUDA_VISIBLE_DEVICES"))
     spread = rank.gather(local_params)
+    on_gpu = rank.device.type == "cuda"
+    if on_gpu:
+        require_distinct_gpus([str(uuid) for uuid in uuids])
     rank.append_event(
         "process_group",
         backend=dist.get_backend(),
         world_size=rank.size,
         device_names=names,
-        gpu_uuids=uuids if rank.device.type == "cuda" else None,
+        gpu_uuids=uuids if on_gpu else None,
+        visible_devices=visible if on_gpu else None,
         torch=torch.__version__,
-        cuda=torch.version.cuda if rank.device.type == "cuda" else None,
+        cuda=torch.version.cuda if on_gpu else None,
         nccl=_nccl_version(rank.device),
         threads=torch.get_num_threads(),
         params=params,
@@ -139,15 +204,24 @@ def append_process_group(rank: Rank, *, params: int | None, local_params: int | 
     )
 
 
+def _limit_every_group(rank: Rank) -> None:
+    """Give the groups of a mesh the run's own limit: new_group takes 10 minutes and not the default group's."""
+    # No public way sets the limit of a group that a mesh has made (torch 2.11 and 2.13).
+    from torch.distributed import distributed_c10d
+
+    for group in list(distributed_c10d._world.pg_map):
+        distributed_c10d._set_pg_timeout(timedelta(seconds=rank.collective_timeout_s), group)
+
+
 def _device_name(rank: Rank) -> str:
     return torch.cuda.get_device_name(rank.device) if rank.device.type == "cuda" else rank.cpu_name
 
 
-def _gpu_uuid(device: torch.device) -> str | None:
+def gpu_uuid(device: torch.device) -> str | None:
+    """Return a GPU's identity as NVML, and with it power.csv, writes it; None for the CPU."""
     if device.type != "cuda":
         return None
     uuid = str(torch.cuda.get_device_properties(device).uuid)
-    # NVML, and with it power.csv, writes the same identity with this prefix
     return uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
 
 
@@ -158,6 +232,51 @@ def _nccl_version(device: torch.device) -> str | None:
     return ".".join(map(str, version))
 
 
+def complete(rank: Rank, store: Store) -> bool:
+    """Take the run down and append `completed` once every rank has; return whether the processes may run another."""
+    # Only once every rank has come this far did everything go well.
+    dist.barrier()
+    _forget_the_run()
+    dist.destroy_process_group()
+    left = exchange(store, "left", rank.index, rank.size, str(_left_bytes(rank.device)))
+    left_bytes = [int(held) for held in left]
+    fit = max(left_bytes) <= LEFT_LIMIT_BYTES
+    rank.append_event(
+        "completed", rank_left_bytes=left_bytes if rank.device.type == "cuda" else None, ranks_leave=not fit
+    )
+    return fit
+
+
+def _forget_the_run() -> None:
+    """Drop what a run leaves in a process, so that the next one finds it as it would a new one.
+
+    What stays is what costs seconds and shows in no measured step: libraries, the CUDA context, compilers' caches.
+    """
+    if "torch._dynamo" in sys.modules:
+        torch.compiler.reset()
+    if "torch.distributed.tensor" in sys.modules:
+        # It holds meshes by shape and axis names, and with them the names of groups that are then others' names;
+        # torch has no public way (2.11 and 2.13).
+        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    gc.collect()
+
+
+def _left_bytes(device: torch.device) -> int:
+    """Return the bytes still allocated on the GPU, 0 on the CPU; peaks begin anew from here."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    try:
+        # sets the peak VmHWM, which a run on the CPU reports, back to what is held now (Linux)
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    except OSError:
+        return 0
+    return 0
+
+
 def failure_kind(error: BaseException) -> FailureKind:
     """Return what kind of failure an exception is."""
     text = str(error).casefold()
@@ -165,6 +284,8 @@ def failure_kind(error: BaseException) -> FailureKind:
         return "unstable"
     if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(w in text for w in _OUT_OF_MEMORY_WORDS):
         return "oom"
+    if any(words in text for words in _HANG_WORDS):
+        return "hang"
     return "crash"
 
 
@@ -172,14 +293,26 @@ def _report(run_dir: Path, error: BaseException) -> None:
     """Append the failure event. A rank that fails because another is gone is ended by the agent before it does."""
     traceback.print_exc()
     kind = failure_kind(error)
-    if kind == "crash" and dist.is_initialized() and dist.get_world_size() > 1:
+    if kind == "crash" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         sys.stderr.flush()
         time.sleep(LOST_PEER_GRACE_S)
-    line = (str(error).strip().splitlines() or [""])[0]
     rawlog.append_event(
-        run_dir,
-        "failure",
-        rank=int(os.environ.get("RANK", "0")),
-        kind=kind,
-        message=(f"{type(error).__name__}: {line}" if kind == "crash" else line)[:500],
+        run_dir, "failure", rank=int(os.environ.get("RANK", "0")), kind=kind, message=_message(error, kind)[:500]
     )
+
+
+def _message(error: BaseException, kind: FailureKind) -> str:
+    line = (str(error).strip().splitlines() or [""])[0]
+    if kind == "crash":
+        return f"{type(error).__name__}: {line}"
+    return f"{_waiting_call(error)}: {line}" if kind == "hang" else line
+
+
+def _waiting_call(error: BaseException) -> str:
+    """Return the name of the last function of torch.distributed under which an error was raised."""
+    names = [
+        frame.name
+        for frame in traceback.extract_tb(error.__traceback__)
+        if "torch/distributed/" in frame.filename and frame.name != "wrapper"
+    ]
+    return names[-1] if names else type(error).__name__
