@@ -36,7 +36,7 @@ def test_what_cannot_be_meant_is_refused(changes: dict[str, Any], sentence: str)
 
 
 def test_weights_that_a_degree_does_not_cut_are_no_cell() -> None:
-    with pytest.raises(ImpossibleLayoutError, match="^tiny: kv_heads 2 is not divisible by tp 4$"):
+    with pytest.raises(ImpossibleLayoutError, match=r"^tiny: kv_heads 2 is not divisible by tp 4$"):
         KernelsCell(networks=(TINY,), tp=(4,))
-    with pytest.raises(ImpossibleLayoutError, match="^tiny: ffn 50 is not divisible by tp 4; tiny: vocab"):
+    with pytest.raises(ImpossibleLayoutError, match=r"^tiny: ffn 50 is not divisible by tp 4; tiny: vocab"):
         KernelsCell(networks=(dataclasses.replace(TINY, ffn=50, kv_heads=4, vocab=66),), tp=(4,))

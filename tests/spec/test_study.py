@@ -251,5 +251,5 @@ def test_kernels_name_their_networks_and_are_cells_of_their_own(tmp_path: Path) 
     assert [network.name for network in entry.cell.networks] == ["llama-5m", "llama-25m"]
     assert (entry.repeats, entry.cell.tokens) == (2, (64,))
     assert entry.cell_id.startswith("kernels-1-")
-    with pytest.raises(ValueError, match="kernels 1: networks: names of files in .* are needed, found 'llama-5m'"):
+    with pytest.raises(ValueError, match=r"kernels 1: networks: names of files in .* are needed, found 'llama-5m'"):
         read_text(tmp_path, head + "kernels: [{networks: llama-5m}]\n")
