@@ -162,6 +162,8 @@ class RunRecord(Record):
     control: str | None = None
     communication: str | None = None  # 'real', or 'none' where each collective is replaced by a local copy
     delay_factor: float | None = None  # by how many times itself each collective was lengthened
+    base_communication_s: float | None = None  # of a step, all collectives one after the other and nothing beside them
+    added_communication_s: float | None = None  # of a step, by how much a control lengthened them
 
     framework: str | None = None
     framework_version: str | None = None
@@ -248,20 +250,32 @@ class CollectiveRecord(Record):
     """One collective at one message size in one group. message_bytes is nccl-tests' size.
 
     nccl-tests' size is the input of AllReduce, ReduceScatter, AllToAll and SendRecv, the output of AllGather.
-    times_s holds each iteration, the slowest rank's seconds; where a source gives only a bandwidth it is empty.
+    times_s holds each iteration, the slowest rank's seconds; where a source gives only a bandwidth it is empty. Where
+    iterations_per_lap calls were timed at once, each is their mean.
     """
 
-    positive: ClassVar[tuple[str, ...]] = ("message_bytes", "num_ranks", "times_s", "nodes", "channels")
+    positive: ClassVar[tuple[str, ...]] = (
+        "message_bytes",
+        "num_ranks",
+        "times_s",
+        "nodes",
+        "channels",
+        "iterations_per_lap",
+    )
 
     collective: str | None  # None where its source does not tell it
     message_bytes: int
     num_ranks: int | None  # None where its source does not tell them
     ranks_per_node: int | None = None
+    num_groups: int | None = None  # of so many ranks each that ran at once
+    group_across: bool | None = None  # a group's ranks lie apart, with those of the other groups between them
     dtype: str | None = None
     algorithm: str | None = None  # ring, tree, nvls, ...
     protocol: str | None = None  # ll, ll128, simple
     channels: int | None = None
     in_place: bool | None = None
+    launch: str | None = None  # calls: by the host, one by one; graph: as a CUDA graph
+    iterations_per_lap: int | None = None
     num_wrong: int | None = None  # elements that came out wrong; None where nothing was checked
     times_s: tuple[float, ...] | None = None
     reported_algbw_bytes_s: float | None = None

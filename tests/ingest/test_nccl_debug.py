@@ -3,6 +3,8 @@ from pathlib import Path
 import pytest
 
 from falloff.ingest.nccl_debug import (
+    choice_for,
+    debug_of,
     intra_node_flags,
     is_nccl_debug_log,
     read_nccl_debug,
@@ -97,3 +99,31 @@ def test_a_file_without_a_line_of_nccl_is_a_sentence(tmp_path: Path) -> None:
     assert is_nccl_debug_log((DATA / "links_shm_and_net.log").read_text())
     with pytest.raises(ValueError, match="holds no line of NCCL_DEBUG"):
         read_nccl_debug(path)
+
+
+NEW = "n:1:1 [0] NCCL INFO {name}: {size} Bytes -> Algo RING proto SIMPLE channel{{Lo..Hi}}={{0..3}}"
+OLD = "n:1:1 [0] NCCL INFO {size} Bytes -> Algo 1 proto 2 time 800.0"
+
+
+@pytest.mark.parametrize(
+    ("name", "collective", "part_of_size"),
+    [("AllReduce", "all_reduce", 1), ("AllGather", "all_gather", 4), ("ReduceScatter", "reduce_scatter", 4)],
+)
+def test_the_form_with_channels_says_the_part_of_a_rank(name: str, collective: str, part_of_size: int) -> None:
+    """src/enqueue.cc of NCCL 2.24 and on: task->count times the element's size."""
+    choices = debug_of([NEW.format(name=name, size=1024)]).choices
+    assert choice_for(choices, collective, 1024 * part_of_size, 4) == choices[0]
+    assert choice_for(choices, collective, 2048 * part_of_size, 4) is None
+    others = {1024, 4096} - {1024 * part_of_size}
+    assert all(choice_for(choices, collective, size, 4) is None for size in others)
+
+
+def test_the_form_with_an_estimate_says_the_whole_size() -> None:
+    choices = debug_of([OLD.format(size=1024)]).choices
+    assert choice_for(choices, "all_gather", 1024, 4) == choices[0]
+
+
+def test_without_the_number_of_ranks_a_part_tells_no_size() -> None:
+    choices = debug_of([NEW.format(name="AllGather", size=1024)]).choices
+    assert choice_for(choices, "all_gather", 1024, None) is None
+    assert choice_for(choices, "all_gather", 4096, None) is None

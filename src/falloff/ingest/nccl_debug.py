@@ -143,6 +143,32 @@ def debug_of(lines: Iterable[str]) -> NcclDebug:
     )
 
 
+def choice_for(
+    choices: Iterable[Choice], collective: str | None, message_bytes: int, num_ranks: int | None
+) -> Choice | None:
+    """Return what NCCL chose for a collective of nccl-tests' size, None where it says nothing or different things.
+
+    A choice that names no collective holds for any. What it estimates may vary from call to call; then it is None.
+    """
+    found = [
+        choice
+        for choice in choices
+        if choice.collective in (None, collective) and _message_bytes(choice, num_ranks) == message_bytes
+    ]
+    return found[0] if len({(choice.algorithm, choice.protocol, choice.channels) for choice in found}) == 1 else None
+
+
+def _message_bytes(choice: Choice, num_ranks: int | None) -> int | None:
+    """Return nccl-tests' size of what a line says, None where the number of ranks is needed and not known.
+
+    The form with channels (src/enqueue.cc from NCCL 2.24 on) has count times element, and the count of AllGather and
+    ReduceScatter is one rank's part; the forms before it have the larger of what a rank sends and receives.
+    """
+    if choice.channels is None or choice.collective not in ("all_gather", "reduce_scatter"):
+        return choice.message_bytes
+    return choice.message_bytes * num_ranks if num_ranks else None
+
+
 def version_of(text: str) -> str | None:
     """Return the version of NCCL or RCCL that a line names, without that of CUDA."""
     match = _VERSION.search(text)

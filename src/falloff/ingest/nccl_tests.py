@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from falloff.ingest.logtext import clean, read_lines
+from falloff.ingest.nccl_debug import choice_for
 from falloff.ingest.nccl_tests_json import is_json, read_json
 from falloff.ingest.nccl_tests_log import DTYPES, Half, NcclTestsLog, Row, distinct
-from falloff.ingest.nccl_tests_runs import choice_for, finished
+from falloff.ingest.nccl_tests_runs import finished
 from falloff.ingest.nccl_tests_text import read_segments
 from falloff.records import CollectiveRecord
 from falloff.spec.hardware import Hardware, find_hardware
@@ -184,7 +185,7 @@ def _why_invalid(run: NcclTestsLog, half: Half, is_counted: bool) -> str | None:
 
 
 def _chosen(run: NcclTestsLog, row: Row) -> dict[str, Any]:
-    choice = choice_for(run.choices, run.collective, row.message_bytes)
+    choice = choice_for(run.choices, run.collective, row.message_bytes, run.num_ranks)
     if choice is not None:
         return {"algorithm": choice.algorithm, "protocol": choice.protocol, "channels": choice.channels}
     return dict(zip(("algorithm", "protocol", "channels"), row.choice or (), strict=False))

@@ -245,17 +245,6 @@ def _is_one_host(group: _Group) -> bool:
     return group.is_whole and len({device.host for device in group.devices}) == 1
 
 
-def choice_for(choices: Sequence[Choice], collective: str | None, message_bytes: int) -> Choice | None:
-    """Return what NCCL chose for a collective of a size, None where it says nothing or different things.
-
-    A choice that names no collective holds for any. What it estimates may vary from call to call; then it is None.
-    """
-    found = [c for c in choices if c.message_bytes == message_bytes and c.collective in (None, collective)]
-    if len({(choice.algorithm, choice.protocol, choice.channels) for choice in found}) != 1:
-        return None
-    return found[0]
-
-
 def _estimate_flags(rows: Sequence[Row], choices: Sequence[Choice]) -> Iterator[str]:
     """Yield a flag where a row took much longer than NCCL's own model says: a fault of the configuration."""
     worst: tuple[float, Row, float, float] | None = None
