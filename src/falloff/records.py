@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 from falloff.outputs import whole_file
 
 Provenance = Literal["measured", "imported", "published", "predicted"]
-Outcome = Literal["ok", "oom", "timeout", "crash", "killed", "unstable", "crash_or_oom"]
+Outcome = Literal["ok", "oom", "timeout", "crash", "killed", "unstable", "crash_or_oom", "refused"]
 
-R = TypeVar("R", bound="RunRecord | CollectiveRecord")
+R = TypeVar("R", bound="RunRecord | CollectiveRecord | KernelRecord")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -281,6 +281,40 @@ class CollectiveRecord(Record):
     reported_algbw_bytes_s: float | None = None
     reported_busbw_bytes_s: float | None = None
     warmup_iterations: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelRecord(Record):
+    """One kernel at one size on one GPU, timed in one mode; shape_names and shape_sizes are in one order.
+
+    call_s are the seconds of a call, each the mean over a lap of `calls` calls. bytes are the fewest that it must move:
+    each input read once, each output written once. mode is None for a kernel that did not run, whose outcome is oom or
+    refused.
+    """
+
+    positive: ClassVar[tuple[str, ...]] = (
+        "shape_sizes", "call_s", "calls", "flops", "bytes", "asked_s", "draw_w", "sm_clock_mhz", "num_gpus",
+    )  # fmt: skip
+
+    kernel: str  # with its variant: gemm_dgrad, attention_forward_flash, rms_norm_forward
+    operation: str  # whatever its variant: gemm, attention_forward, rms_norm_forward
+    shape_names: tuple[str, ...]
+    shape_sizes: tuple[int, ...]
+    dtype: str
+    mode: str | None = None  # burst: after a pause; window: for asked_s without one; sustained: the same for seconds
+    asked_s: float | None = None
+    call_s: tuple[float, ...] | None = None
+    calls: int | None = None
+    cuda_graph: bool | None = None  # replayed as a graph, without the host's launches between the calls
+    flops: float | None = None
+    bytes: float | None = None
+    draw_w: float | None = None  # in the later half of a window; a burst is too short for a meter
+    sm_clock_mhz: float | None = None
+    temperature_c: float | None = None
+    rank: int | None = None
+    num_gpus: int | None = None  # that measured at the same time
+    gpu_uuid: str | None = None
+    power_limit_w: float | None = None
 
 
 def write_records(path: Path, records: Sequence[R], kind: type[R]) -> None:
