@@ -5,8 +5,16 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from falloff.analysis.coverage import CoverageRow, coverage_frame, current_records, stale_fields, study_coverage
+from falloff.analysis.coverage import (
+    CoverageRow,
+    cell_words,
+    coverage_frame,
+    current_records,
+    stale_fields,
+    study_coverage,
+)
 from falloff.spec.cell import cell_to_json
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.study import Study, StudyCell, read_study
 
 NETWORKS = Path(__file__).parents[2] / "config" / "models"
@@ -141,3 +149,22 @@ def test_an_unknown_status_is_an_error() -> None:
 
 def test_a_frame_without_rows_has_its_columns() -> None:
     assert list(coverage_frame([]).columns) == ["figure", "cell", "status", "reason", "n"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "all_gather between 8 processes"),
+        ({"dtype": "bfloat16"}, "all_gather between 8 processes, in bfloat16"),
+        ({"in_place": (True,)}, "all_gather between 8 processes, in place"),
+        ({"in_place": (False, True)}, "all_gather between 8 processes, in and out of place"),
+        ({"group_size": 2}, "all_gather between 8 processes, in 4 groups of 2 neighbours"),
+        (
+            {"group_size": 4, "group_across": True, "launch": "graph"},
+            "all_gather between 8 processes, in 2 groups of 4 across, as CUDA graphs",
+        ),
+    ],
+)
+def test_sweeps_that_do_otherwise_have_other_words(changes: dict[str, Any], words: str) -> None:
+    cell = CollectivesCell(**{"num_processes": 8, "collectives": ("all_gather",), "message_bytes": (1024,), **changes})
+    assert cell_words(cell) == words

@@ -167,3 +167,18 @@ def test_a_sweep_from_before_forms_were_stated_ran_all_reduce_in_place(write_log
     assert list(records) == ["all_reduce/1024", "all_reduce/4096", "all_gather/1024", "all_gather/4096"]
     assert [record.in_place for record in records.values()] == [True, True, False, False]
     assert {(r.iterations_per_lap, r.launch, r.num_groups) for r in records.values()} == {(1, "calls", 1)}
+
+
+def test_a_sweep_of_two_processes_is_read_whole() -> None:
+    """Measured on two cores with gloo."""
+    (path,) = Path("tests/data/native/sweeps").glob("*/1/events.jsonl")
+    runs, records = read_native_log(path)
+    assert runs == []
+    assert len(records) == 7 * 3
+    assert {(r.outcome, r.backend, r.num_ranks, r.num_wrong, len(r.times_s or ())) for r in records} == {
+        ("ok", "gloo", 2, 0, 5)
+    }
+    assert {(r.message_bytes, r.iterations_per_lap) for r in records} == {(1024, 20), (32768, 20), (1048576, 1)}
+    assert {r.algorithm for r in records} == {None}
+    rates = {r.collective: bus_bandwidth_bytes_s(dataclasses.asdict(r)) for r in records if r.message_bytes == 1048576}
+    assert all(1e7 < rate < 1e11 for rate in rates.values())

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 import pandas as pd
 
 from falloff.spec.cell import Cell, TrainCell, cell_to_json
+from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.kernels_cell import KernelsCell
 from falloff.spec.study import Study, StudyCell
 
@@ -92,7 +93,24 @@ def cell_words(cell: Cell) -> str:
         return f"{cell.network.name}, {cell.layout.label}"
     if isinstance(cell, KernelsCell):
         return f"kernels of {', '.join(network.name for network in cell.networks)}"
-    return f"{', '.join(cell.collectives)} between {cell.num_processes} processes"
+    return _sweep_words(cell)
+
+
+def _sweep_words(cell: CollectivesCell) -> str:
+    """Return a sweep's collectives and processes, and what it does otherwise than a sweep that states no more."""
+    groups = f"in {cell.num_groups} groups of {cell.num_ranks} {'across' if cell.group_across else 'neighbours'}"
+    forms = "in place" if all(cell.in_place) else "in and out of place"
+    more = [
+        words
+        for words, applies in (
+            (f"in {cell.dtype}", cell.dtype != "float32"),
+            (forms, any(cell.in_place)),
+            (groups, cell.num_groups > 1),
+            ("as CUDA graphs", cell.launch == "graph"),
+        )
+        if applies
+    ]
+    return ", ".join([f"{', '.join(cell.collectives)} between {cell.num_processes} processes", *more])
 
 
 @dataclass(frozen=True, kw_only=True)
