@@ -33,6 +33,7 @@ STAGES = (
     "outcome",
     "other_load",
     "launch",
+    "schedule",
     "batch",
     "bench",
     "ingest",
@@ -56,6 +57,7 @@ NODE_STAGES = (
     "outcome",
     "other_load",
     "launch",
+    "schedule",
     "batch",
     "bench",
 )
@@ -168,10 +170,11 @@ def test_matplotlib_is_imported_in_report_and_notebooks_alone() -> None:
 
 def test_bench_can_be_imported_where_there_is_neither_pandas_nor_pyarrow() -> None:
     modules = [f"falloff.bench.{path.stem}" for path in sorted((SOURCE / "bench").glob("*.py"))]
+    modules += ["falloff.batch", "falloff.cli.main", "falloff.cli.measure"]
     code = (
         "import sys, importlib\n"
         "for name in ('pandas', 'pyarrow', 'matplotlib', 'snakemake', 'papermill'): sys.modules[name] = None\n"
-        f"for name in {[*modules, 'falloff.batch', 'falloff.cli.main', 'falloff.cli.measure']!r}: importlib.import_module(name)\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ processes, as a launch costs 10 to 15 s on a GPU node; each is started, timed, j
 import json
 import signal
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from itertools import takewhile
 from pathlib import Path
 from types import FrameType
@@ -33,7 +33,9 @@ def measure(run: Run) -> str:
     return outcome
 
 
-def measure_batch(runs: Sequence[Run], may_start: Callable[[Run], bool] = lambda _: True) -> Iterator[Done]:
+def measure_batch(
+    runs: Sequence[Run], may_start: Callable[[Run], bool] = lambda _: True
+) -> Generator[Done, None, None]:
     """Measure runs one after the other; yield each with its outcome once its log is sealed.
 
     A run that `may_start` refuses when its turn comes is left as it is.
@@ -41,7 +43,9 @@ def measure_batch(runs: Sequence[Run], may_start: Callable[[Run], bool] = lambda
     yield from measure_beside([runs], may_start)
 
 
-def measure_beside(lanes: Sequence[Sequence[Run]], may_start: Callable[[Run], bool] = lambda _: True) -> Iterator[Done]:
+def measure_beside(
+    lanes: Sequence[Sequence[Run]], may_start: Callable[[Run], bool] = lambda _: True
+) -> Generator[Done, None, None]:
     """Measure lanes of runs beside each other, such as one on each GPU; yield as measure_batch does."""
     with machine_lock() as lock, _Batch(lock) as batch:
         ready: list[list[Run]] = []

@@ -1,11 +1,12 @@
-"""falloff ingest, doctor, compare. Exit codes: 0 well, 1 a user's mistake, 2 usage."""
+"""falloff ingest, doctor, preflight, compare, measure. Exit codes: 0 well, 1 a user's mistake, 2 usage."""
 
 import argparse
 import importlib
+import math
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ EXAMPLES = """examples:
   falloff ingest data/external data/raw      walk folders; each file left out is named with its reason
   falloff ingest run.log --json              the same for a program to read
   falloff doctor                             what is here, and what is missing for which part
+  falloff preflight                          what this node's GPUs do, and which of them stands out
   falloff compare a.log b.log                which fields differ, and which make a comparison unfair
   falloff compare 8.log 128.log --axis num_gpus
   falloff compare 8.log 32.log 128.log       a series: which of them differ in more than the number of GPUs
+  falloff measure h200 --until-s 3600        measure what a study has no log of; again to go on
 """
 
 
@@ -49,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"falloff {version('falloff')}")
+    parser.add_argument("--version", action="version", version=f"falloff {_version()}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     ingest = _add(commands, "ingest", "falloff.cli.ingest", "print the records of logs, whoever wrote them")
     ingest.add_argument(
@@ -63,6 +66,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor = _add(commands, "doctor", "falloff.cli.doctor", "say what is here, and what is missing for which part")
     doctor.add_argument("--root", type=Path, default=Path(), help="the checkout (default: this folder)")
+    preflight = _add(
+        commands, "preflight", "falloff.cli.preflight", "try this node's GPUs, and name those that stand out"
+    )
+    preflight.add_argument(
+        "--device",
+        choices=("auto", "cpu", "cuda"),
+        default="auto",
+        help="cpu tries a small version of everything on two processes (default: auto, the GPUs)",
+    )
     compare = _add(
         commands, "compare", "falloff.cli.compare", "say what differs between two runs, or along a series of them"
     )
@@ -88,7 +100,48 @@ def _parser() -> argparse.ArgumentParser:
         help="how near B must come to A to reproduce it, 0.05 or 5%% (default: as near as launches of the repeated "
         "cells of a series, else 8%%, as far as readings of one published cell have moved between its launches)",
     )
+    _add_measure(commands)
     return parser
+
+
+def _add_measure(commands: Any) -> None:
+    measure = _add(commands, "measure", "falloff.cli.measure", "measure what a study has no log of")
+    measure.add_argument("study", metavar="STUDY", help="the name of a file in config/studies")
+    measure.add_argument(
+        "--only",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="TEXT",
+        help="cells with one of the texts in their id or in what the study states of them",
+    )
+    measure.add_argument(
+        "--repeat", type=int, metavar="N", help="this repeat of each cell alone (default: all of them)"
+    )
+    measure.add_argument(
+        "--until-s",
+        type=float,
+        default=math.inf,
+        metavar="SECONDS",
+        help="start no run that is not expected to end within so many seconds (default: no limit)",
+    )
+    measure.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    measure.add_argument("--data", type=Path, default=Path("data/raw"), help="where logs are (default: data/raw)")
+    measure.add_argument(
+        "--pack", type=Path, metavar="FILE.tar.gz", help="write the new logs into FILE.part1.tar.gz, each below 15 MiB"
+    )
+    measure.add_argument(
+        "--each-gpu",
+        action="store_true",
+        help="run one-process cells on every GPU at once, as repeat N on GPU 0, N + 1 on GPU 1, and so on",
+    )
+
+
+def _version() -> str:
+    try:
+        return version("falloff")
+    except PackageNotFoundError:
+        return "(not installed)"
 
 
 def _add(commands: Any, name: str, module: str, words: str) -> argparse.ArgumentParser:
@@ -101,3 +154,7 @@ def _add(commands: Any, name: str, module: str, words: str) -> argparse.Argument
 def _fraction(text: str) -> float:
     """Return 0.05 for '0.05' and for '5%'."""
     return float(text.removesuffix("%")) / 100 if text.endswith("%") else float(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
