@@ -33,8 +33,10 @@ mutants: $(STAMP)
 	$(BIN)/python tests/mutations/run.py
 
 # The trace reader beside HTA and TraceLens: minutes, and 4 GB of disk; TRACELENS is what pip installs for the latter.
+# With TORCHTITAN, a clone of it at v0.2.2, on two GPUs also training beside it.
 benchmarks: $(STAMP)
 	$(BIN)/python -m benchmarks.traces $(if $(TRACELENS),--tracelens $(TRACELENS))
+	$(if $(TORCHTITAN),$(BIN)/python -m benchmarks.torchtitan --torchtitan $(TORCHTITAN))
 
 # Renew the reference copies of the figures that do not depend on the machine; say in CHANGELOG.md why they moved.
 reference: $(STAMP)
