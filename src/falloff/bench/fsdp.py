@@ -172,9 +172,10 @@ def _shape_before_fsdp(parameter: Tensor) -> tuple[int, ...]:
     """Return the shape that FSDP was given: the whole parameter's, or this rank's part where tp cuts it."""
     shape = list(parameter.shape)
     mesh: DeviceMesh | None = getattr(parameter, "device_mesh", None)
-    if mesh is None or "tp" not in (mesh.mesh_dim_names or ()):
-        return tuple(shape)
-    placement: Any = parameter.placements[(mesh.mesh_dim_names or ()).index("tp")]  # type: ignore[attr-defined]
-    if placement.is_shard():
-        shape[placement.dim] //= mesh["tp"].size()
+    names = () if mesh is None else mesh.mesh_dim_names or ()
+    if mesh is not None and "tp" in names:
+        axis = names.index("tp")
+        placement: Any = parameter.placements[axis]  # type: ignore[attr-defined]
+        if placement.is_shard():
+            shape[placement.dim] //= mesh.size(axis)
     return tuple(shape)
