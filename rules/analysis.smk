@@ -62,7 +62,8 @@ rule tabulate_collectives:
             "collectives",
             "falloff-collectives",
             "nccl-allreduce-readoff",
-        ),
+        )
+        + shipped_records("collectives"),
         hardware=HARDWARE_FILES,
         code=code_of("workflow_scripts/tabulate_collectives.py"),
     output:

@@ -96,6 +96,12 @@ def records_of(study_name, kind):
     return [f"results/records/{run}.{kind}.parquet" for run in logs_of(study_name)]
 
 
+def shipped_records(kind):
+    """Return the records of every study that is for all readers: laptop's is of one machine, and has its own figure."""
+    studies = {*STUDIES, *(path.name for path in RAW.glob("*") if path.is_dir())} - {"laptop"}
+    return [record for name in sorted(studies) for record in records_of(name, kind)]
+
+
 def contents_of(folder):
     """Return what a folder of data/external holds: runs, collectives, and the formats of its tables."""
     try:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, median_time_s
+from falloff.analysis.collective_sweeps import with_role
 from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
 from falloff.analysis.efficiency import Row, number
 from falloff.ingest.allreduce_readoff import READ_OFF_ERROR_BYTES_S
@@ -22,7 +23,8 @@ LARGE_BYTES = 16 * MIB  # the plot of the other network begins here
 H200_LARGE_BYTES = MIB
 EFA_NODES = (1, 2, 4, 8, 16)
 NAMES = {"all_reduce": "AllReduce", "all_gather": "AllGather", "reduce_scatter": "ReduceScatter"}
-_OTHER_NAMES = {"all_to_all": "AllToAll", "send_recv": "SendRecv"}
+_ALL_NAMES = {**NAMES, "all_to_all": "AllToAll", "send_recv": "SendRecv"}
+BY_GRAPH_WORDS = "as CUDA graph"
 UNNAMED_BANDWIDTH = "the source says bandwidth, not whether algorithm or bus"
 READ_OFF_INTERVAL = "reading error, 5 GB/s"
 
@@ -32,7 +34,11 @@ _EFA = "smol-playbook"
 _EFA_AGAIN = "smol-playbook-stress"
 _ACROSS_NODES = "ultrascale-playbook"
 _READ_OFF = "Fernandez et al., AllReduce plot"
-_MORE = ("collective", "message_bytes", "num_ranks", "nodes", "hardware", "interconnect", "licence")
+_MORE = (
+    *("collective", "message_bytes", "num_ranks", "nodes", "hardware", "interconnect", "licence"),
+    *("dtype", "in_place", "num_groups", "group_across", "launch", "iterations_per_lap"),
+    *("algorithm", "protocol", "channels", "environment"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,17 +52,18 @@ class _Panel:
     x: str = "message_bytes"
     y: points.Metric = bus_bandwidth_bytes_s
     quantity: str = "bus bandwidth, bytes/s"
+    is_optional: bool = False  # it lacks nothing where there is no record for it
 
 
 def tabulate(collectives: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the figure's table and its coverage, from records of collectives.
 
     Panels: time_efa and time_h200 (time over message bytes), allreduce_efa and allreduce_infiniband (AllReduce of large
-    messages, a series a node count), nodes_256mib (AllReduce, AllGather and ReduceScatter of 256 MiB over nodes) and
-    h200 (two ranks, all three). quantity says whether y is seconds or bytes/s. ValueError where no record belongs to
-    the figure.
+    messages, a series a node count), nodes_256mib (AllReduce, AllGather and ReduceScatter of 256 MiB over nodes),
+    h200 (two ranks), and time_measured and measured (our own sweeps on other GPUs or among more of them, where there
+    are any). quantity says whether y is seconds or bytes/s. ValueError where no record belongs to the figure.
     """
-    records = [row for row in points.rows_of(collectives) if _is_verified(row)]
+    records = with_role([row for row in points.rows_of(collectives) if _is_verified(row)])
     rows = [row for panel in _PANELS for row in _rows_of_panel(panel, records)]
     if not rows:
         raise ValueError(f"figure {FIGURE}: none of {len(collectives)} records is a collective that can be drawn")
@@ -74,7 +81,18 @@ def _nodes_words(row: Row) -> str:
 
 
 def _is_h200(row: Row) -> bool:
-    return row["provenance"] in ("imported", "measured") and row["hardware"] == "h200-sxm" and row["num_ranks"] == 2
+    is_pair = row["hardware"] == "h200-sxm" and row["num_ranks"] == 2 and not number(row, "num_groups") > 1
+    return row["provenance"] in ("imported", "measured") and is_pair
+
+
+def _is_measured_elsewhere(row: Row) -> bool:
+    return row["provenance"] == "measured" and row["role"] is not None and not _is_h200(row)
+
+
+def _measured_series(row: Row) -> str:
+    groups = number(row, "num_groups")
+    shape = f", {int(groups)} groups {'across' if row['group_across'] else 'of neighbours'}" if groups > 1 else ""
+    return f"{_collective_name(row)}, {int(row['num_ranks'])} {row['gpu_name']}{shape}"
 
 
 def _is_efa_sweep(row: Row) -> bool:
@@ -92,7 +110,8 @@ def _across_nodes_series(row: Row) -> str:
 
 
 def _collective_name(row: Row) -> str:
-    return NAMES[row["collective"]]
+    graph = f", {BY_GRAPH_WORDS}" if row["role"] == "beside" else ""
+    return f"{_ALL_NAMES[row['collective']]}{graph}"
 
 
 _PANELS = (
@@ -107,7 +126,7 @@ _PANELS = (
     _Panel(
         name="time_h200",
         where="time over sizes, two H200",
-        holds=lambda row: _is_h200(row) and row["collective"] in NAMES,
+        holds=lambda row: _is_h200(row) and row["collective"] in NAMES and row["role"] is not None,
         series=_collective_name,
         y=median_time_s,
         quantity="time, s",
@@ -138,8 +157,26 @@ _PANELS = (
     _Panel(
         name="h200",
         where="large messages, two H200",
-        holds=lambda row: _is_h200(row) and row["collective"] in NAMES and row["message_bytes"] >= H200_LARGE_BYTES,
+        holds=lambda row: _is_h200(row) and row["role"] == "main" and row["message_bytes"] >= H200_LARGE_BYTES,
         series=_collective_name,
+    ),
+    _Panel(
+        name="time_measured",
+        where="time over sizes",
+        holds=_is_measured_elsewhere,
+        series=_measured_series,
+        y=median_time_s,
+        quantity="time, s",
+        is_optional=True,
+    ),
+    _Panel(
+        name="measured",
+        where="large messages",
+        holds=lambda row: (
+            _is_measured_elsewhere(row) and row["role"] == "main" and row["message_bytes"] >= H200_LARGE_BYTES
+        ),
+        series=_measured_series,
+        is_optional=True,
     ),
 )
 
@@ -149,9 +186,10 @@ def _rows_of_panel(panel: _Panel, records: Sequence[dict[str, Any]]) -> Iterator
     if not held:
         return
     frame, drawn = pd.DataFrame(held), []
-    for group in points.groups(frame, ("source", "collective", "num_ranks", "message_bytes")):
+    frame["series"] = frame.apply(panel.series, axis=1)
+    for group in points.groups(frame, ("source", "collective", "num_ranks", "message_bytes", "series")):
         first = group.iloc[0]
-        series, x = panel.series(first), number(first, panel.x)
+        series, x = str(first["series"]), number(first, panel.x)
         row = points.point(group, panel.y, panel=panel.name, series=series, x=x)
         if row["y"] is not None:
             drawn.append({**row, **_beside(group, row), "quantity": panel.quantity})
@@ -189,17 +227,19 @@ def _coverage(records: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:
         yield from _coverage_of_panel(panel, list(held.values()))
     rest = pd.DataFrame([row for index, row in enumerate(records) if index not in drawn])
     if len(rest):
-        for (source, collective), group in rest.groupby(["source", "collective"], sort=True):
-            status: Status = "published" if (group["provenance"] == "published").all() else "imported"
-            cell = f"{(NAMES | _OTHER_NAMES)[str(collective)]}, {source}"
+        for (source, collective, _), group in rest.groupby(["source", "collective", "provenance"], sort=True):
+            status = _status(group)
+            cell = f"{_ALL_NAMES[str(collective)]}, {source}"
             yield CoverageRow(figure=FIGURE, cell=cell, status=status, reason=NOT_DRAWN, n=len(group))
-    for cell, reason in _NOBODY:
+    chosen = any(isinstance(records[index]["algorithm"], str) for index in drawn)
+    for cell, reason in _NOBODY if chosen else (*_NOBODY, _NO_ALGORITHM):
         yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=0)
 
 
 def _coverage_of_panel(panel: _Panel, held: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:
     if not held:
-        yield CoverageRow(figure=FIGURE, cell=f"panel {panel.name}", status="missing", reason="no records", n=0)
+        if not panel.is_optional:
+            yield CoverageRow(figure=FIGURE, cell=f"panel {panel.name}", status="missing", reason="no records", n=0)
         return
     frame = pd.DataFrame(held)
     frame["series"] = frame.apply(panel.series, axis=1)
@@ -229,5 +269,5 @@ _NOBODY = (
     ("AllReduce over sizes, EFA, 32 to 512 nodes", "no published cells beyond 16 nodes"),
     ("AllReduce over sizes, InfiniBand, below 16 MiB", "the plot begins at 16 MiB"),
     ("AllReduce over sizes, InfiniBand, 1 and 2 nodes", "the plot begins at 4 nodes"),
-    ("algorithm and protocol", "stated by no source of the sweeps drawn"),
 )
+_NO_ALGORITHM = ("algorithm and protocol", "stated by no source of the sweeps drawn")
