@@ -9,6 +9,7 @@ rule ingest_run:
     output:
         runs="results/records/{run}.runs.parquet",
         collectives="results/records/{run}.collectives.parquet",
+        kernels="results/records/{run}.kernels.parquet",
     log:
         "logs/ingest_run/{run}.log",
     wildcard_constraints:
@@ -17,7 +18,7 @@ rule ingest_run:
         "../environment.yml"
     shell:
         "python workflow_scripts/ingest_run.py --log {input.log:q} "
-        "--runs {output.runs:q} --collectives {output.collectives:q} 2>&1 | tee {log:q}"
+        "--runs {output.runs:q} --collectives {output.collectives:q} --kernels {output.kernels:q} 2>&1 | tee {log:q}"
 
 
 rule ingest_external:

@@ -312,11 +312,12 @@ def test_a_copied_log_is_read_where_that_is_asked_for_and_says_whose_it_is(
 
 def run_script(path: Path, out: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "workflow_scripts/ingest_run.py", "--log", str(path)]
-    outputs = ["--runs", str(out / "x.runs.parquet"), "--collectives", str(out / "x.collectives.parquet")]
+    kinds = ("runs", "collectives", "kernels")
+    outputs = [part for kind in kinds for part in (f"--{kind}", str(out / f"x.{kind}.parquet"))]
     return subprocess.run([*command, *outputs], capture_output=True, text=True, check=False)
 
 
-def test_the_script_writes_both_record_files(write_log: WriteLog, cpu_run: list[Event], tmp_path: Path) -> None:
+def test_the_script_writes_the_three_record_files(write_log: WriteLog, cpu_run: list[Event], tmp_path: Path) -> None:
     path = write_log(cpu_run)
     done = run_script(path, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

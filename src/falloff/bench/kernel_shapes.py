@@ -51,11 +51,15 @@ def kernels_of(cell: KernelsCell) -> list[KernelShape]:
 
 
 def most_used(shapes: Iterable[KernelShape], count: int) -> list[KernelShape]:
-    """Return of each kernel the size on which steps spend most FLOPs, and of these the first `count`."""
+    """Return of each kernel the size on which steps spend most FLOPs, and of these the first `count`.
+
+    Attention counts as one kernel in each direction, by the first of its backends that is among the shapes.
+    """
     best: dict[str, KernelShape] = {}
     for shape in shapes:
-        if shape.flops is not None and _step_flops(shape) > _step_flops(best.get(shape.kernel)):
-            best[shape.kernel] = shape
+        name = shape.operation if shape.operation.startswith("attention") else shape.kernel
+        if shape.flops is not None and _step_flops(shape) > _step_flops(best.get(name)):
+            best[name] = shape
     return sorted(best.values(), key=_step_flops, reverse=True)[:count]
 
 

@@ -17,6 +17,8 @@ MIN_LAPS = 3
 # An event resolves half a microsecond; a lap of this is known to 0.5 %.
 LAP_S = 100 * MICRO
 MAX_CALLS = 256  # in one graph
+# The host launches a call in 5 to 100 us; of longer ones the GPU never waits for it.
+GRAPH_BELOW_S = 1 * MILLI
 BURST_LAPS = 10
 # The host is this many laps ahead of the GPU at most, so that a window ends about when it should.
 LAPS_AHEAD = 2
@@ -136,9 +138,9 @@ def make_unit(calls: Sequence[Callable[[], object]], device: torch.device, *, gr
 
     once()  # compiles, chooses kernels, opens handles
     call_s = _measured_s(once, device) / len(calls)
-    if graph and device.type == "cuda":
+    if graph and device.type == "cuda" and call_s < GRAPH_BELOW_S:
         rounds = min(max(1, math.ceil(LAP_S / call_s / len(calls))), max(1, MAX_CALLS // len(calls)))
-        replay = _captured(once, rounds)
+        replay = captured(once, rounds)
         if replay is not None:
             count = rounds * len(calls)
             return Unit(run=replay, calls=count, call_s=_measured_s(replay, device) / count, is_graph=True)
@@ -157,14 +159,26 @@ def _measured_s(run: Callable[[], object], device: torch.device) -> float:
     return max(laps.times_s()[0], MICRO)
 
 
-def _captured(once: Callable[[], None], rounds: int) -> Callable[[], None] | None:
+@dataclass(frozen=True, kw_only=True)
+class _Replay:
+    """A CUDA graph, with what holds the tensors that it works on."""
+
+    graph: torch.cuda.CUDAGraph
+    kept: Callable[[], object]
+
+    def __call__(self) -> None:
+        self.graph.replay()
+
+
+def captured(once: Callable[[], None], rounds: int = 1) -> Callable[[], None] | None:
     """Return the replay of a graph of so many rounds, None where they cannot be captured."""
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream()
     try:
-        with torch.cuda.graph(graph):
+        # of this thread alone: NCCL's watchdog may ask for its events meanwhile
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for _ in range(rounds):
                 once()
-        return graph.replay
+        return _Replay(graph=graph, kept=once)
     except RuntimeError:
         # a capture that fails leaves its own stream the current one
         torch.cuda.set_stream(stream)

@@ -15,8 +15,9 @@ from falloff.analysis.steps import step_summary
 from falloff.cli.files import hardware_folder, named_run, paths_under
 from falloff.cli.output import print_json
 from falloff.ingest.recognise import KNOWN, Reading, read_any, read_rank_traces, trace_paths
-from falloff.records import CollectiveRecord, RunRecord
+from falloff.records import CollectiveRecord, KernelRecord, RunRecord
 from falloff.report import device_text, text
+from falloff.report.kernel_text import kernel_as_json, kernels_table
 from falloff.report.step_text import step_mfu, steps_table
 from falloff.spec.hardware import Hardware, read_all_hardware
 from falloff.spec.study import read_study
@@ -29,6 +30,8 @@ STUDIES = Path("config", "studies")
 NETWORKS = Path("config", "models")
 # More lines than anybody reads on a terminal; --json has them all.
 MOST_LINES = 60
+
+AnyRecord = RunRecord | CollectiveRecord | KernelRecord
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +126,13 @@ def _by_study(read: Sequence[Reading], given: Sequence[Path]) -> list[Reading]:
             path=path,
             runs=[run for item in items for run in item.runs],
             collectives=[record for item in items for record in item.collectives],
+            kernels=[record for item in items for record in item.kernels],
         )
         for (_, path), items in grouped.items()
     ]
 
 
-def _stale(records: Sequence[RunRecord | CollectiveRecord]) -> dict[str, str]:
+def _stale(records: Sequence[AnyRecord]) -> dict[str, str]:
     """Return why records are stale, by record id: their study, where it is here and readable, asks for other cells."""
     reasons: dict[str, str] = {}
     for name in {record.study for record in records if record.study}:
@@ -146,14 +150,14 @@ def _stale(records: Sequence[RunRecord | CollectiveRecord]) -> dict[str, str]:
     return reasons
 
 
-def _as_row(record: RunRecord | CollectiveRecord, stale: Mapping[str, str]) -> dict[str, Any]:
+def _as_row(record: AnyRecord, stale: Mapping[str, str]) -> dict[str, Any]:
     row = dataclasses.asdict(record)
     return {**row, "outcome": f"{record.outcome}, stale"} if record.record_id in stale else row
 
 
 def _print_reading(item: Reading, known: Mapping[str, Hardware]) -> None:
     print(f"{item.path} ({item.kind})")
-    stale = _stale([*item.runs, *item.collectives])
+    stale = _stale([*item.runs, *item.collectives, *item.kernels])
     # one's own measurements are never cut short
     most = MOST_LINES if item.kind != "native" else max(len(item.runs), len(item.collectives))
     if item.runs:
@@ -166,6 +170,8 @@ def _print_reading(item: Reading, known: Mapping[str, Hardware]) -> None:
             print()
         print(text.collectives_table([_as_row(record, stale) for record in item.collectives[:most]]))
         _print_rest(len(item.collectives), most)
+    if item.kernels:
+        print(kernels_table([_as_row(record, stale) for record in item.kernels]))
     for line in (*device_text.lines(item), *(f"  {remark}" for remark in _remarks(item, known, stale))):
         print(line)
     print()
@@ -191,7 +197,7 @@ def _print_rest(number: int, most: int) -> None:
 def _remarks(item: Reading, known: Mapping[str, Hardware], stale: Mapping[str, str]) -> list[str]:
     """Return what a reader of the tables has to know, each remark with the records that it is about."""
     remarks: dict[str, list[str]] = {}
-    records: list[RunRecord | CollectiveRecord] = [*item.runs, *item.collectives]
+    records: list[AnyRecord] = [*item.runs, *item.collectives, *item.kernels]
     for record in records:
         for words in _remarks_on(record, known, stale):
             remarks.setdefault(words, []).append(record.record_id)
@@ -202,9 +208,7 @@ def _remarks(item: Reading, known: Mapping[str, Hardware], stale: Mapping[str, s
     ]
 
 
-def _remarks_on(
-    record: RunRecord | CollectiveRecord, known: Mapping[str, Hardware], stale: Mapping[str, str]
-) -> Iterator[str]:
+def _remarks_on(record: AnyRecord, known: Mapping[str, Hardware], stale: Mapping[str, str]) -> Iterator[str]:
     """Yield how a run failed, why it has no MFU, what is stale, what was cut, its flags, doubts about its numbers."""
     row = dataclasses.asdict(record)
     if isinstance(record, RunRecord):
@@ -231,7 +235,8 @@ def _as_json(item: Reading, known: Mapping[str, Hardware]) -> dict[str, Any]:
         "kind": item.kind,
         "runs": [_run_as_json(run, item, known) for run in item.runs],
         "collectives": [dataclasses.asdict(record) for record in item.collectives],
-        "stale": _stale([*item.runs, *item.collectives]),
+        "kernels": [kernel_as_json(dataclasses.asdict(record)) for record in item.kernels],
+        "stale": _stale([*item.runs, *item.collectives, *item.kernels]),
         **device_text.as_json(item),
     }
 

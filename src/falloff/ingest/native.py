@@ -2,12 +2,14 @@
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from falloff.ingest.native_choices import choice_flags, choices
 from falloff.ingest.native_collectives import collective_records
+from falloff.ingest.native_kernels import kernel_records
 from falloff.ingest.native_log import (
     Event,
     Log,
@@ -26,10 +28,11 @@ from falloff.ingest.power import Power, no_power
 from falloff.ingest.power_native import MeteredRun, power_of_log
 from falloff.ingest.power_samples import Window
 from falloff.ingest.stragglers import straggler
-from falloff.records import CollectiveRecord, RunRecord
+from falloff.records import CollectiveRecord, KernelRecord, RunRecord
 from falloff.spec.cell import TrainCell
 from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.hardware import Hardware
+from falloff.spec.kernels_cell import KernelsCell
 from falloff.spec.layout import Layout
 
 # Windows end with a step, and their number of steps is set before they begin, by what the warm-up took.
@@ -39,7 +42,7 @@ FEWEST_OF_ASKED = 0.95
 def read_native_log(
     events_path: Path, hardware: Mapping[str, Hardware] | None = None, *, anywhere: bool = False
 ) -> tuple[list[RunRecord], list[CollectiveRecord]]:
-    """Return the records of a sealed log: one run, or one record for each collective and size.
+    """Return the records of a sealed log: one run, or one record for each collective and size; of kernels, neither.
 
     hardware are the known GPU types, to which the log's GPU is matched by name (None: it is left unmatched).
     anywhere: a log may stand in another directory than its own, which its records then say in a flag.
@@ -48,12 +51,28 @@ def read_native_log(
     that is empty, cut, garbled, of another cell than its directory says, or not what a run that ended well has.
     """
     log, known = read_log(events_path, anywhere), hardware or {}
-    try:
+    with _naming(events_path):
         if isinstance(log.cell, TrainCell):
             return [_run_record(log, log.cell, known)], []
         if isinstance(log.cell, CollectivesCell):
             return [], collective_records(log, log.cell, known)
-        raise ValueError(f"{events_path}: a table of kernels, which holds no run and no collective")
+    return [], []
+
+
+def read_native_kernels(
+    events_path: Path, hardware: Mapping[str, Hardware] | None = None, *, anywhere: bool = False
+) -> list[KernelRecord]:
+    """Return the records of a log that is a table of kernels, none of any other; errors as of read_native_log."""
+    log = read_log(events_path, anywhere)
+    with _naming(events_path):
+        return kernel_records(log, log.cell, hardware or {}) if isinstance(log.cell, KernelsCell) else []
+
+
+@contextmanager
+def _naming(events_path: Path) -> Iterator[None]:
+    """Make whatever is wrong with a log's events one sentence that names the log."""
+    try:
+        yield
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise ValueError(f"{events_path}: an event lacks a field or holds another kind of value ({error!r})") from error
     except ValueError as error:

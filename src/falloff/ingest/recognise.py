@@ -12,7 +12,7 @@ from falloff.ingest.exposure import Exposure, measure_exposure
 from falloff.ingest.external import collective_records, framework_records, read_folder_and_steps
 from falloff.ingest.frameworks import FRAMEWORKS, framework_of
 from falloff.ingest.logtext import HEAD_CHARS, clean, read_head
-from falloff.ingest.native import read_native_log
+from falloff.ingest.native import read_native_kernels, read_native_log
 from falloff.ingest.nccl_debug import NcclDebug, is_nccl_debug_log, read_nccl_debug
 from falloff.ingest.nccl_profiler import PLUGIN_CATEGORIES, NcclProfile, read_nccl_profile
 from falloff.ingest.nccl_tests import is_nccl_tests_log, nccl_tests_records
@@ -25,7 +25,7 @@ from falloff.ingest.torch_collectives import is_collectives_file
 from falloff.ingest.trace import Trace, read_trace
 from falloff.ingest.trace_steps import busy_events
 from falloff.ingest.training_log import LoggedStep
-from falloff.records import CollectiveRecord, RunRecord
+from falloff.records import CollectiveRecord, KernelRecord, RunRecord
 from falloff.spec.hardware import Hardware, read_all_hardware
 from falloff.spec.source import SOURCE_NAME
 
@@ -50,6 +50,7 @@ class Reading:
     kind: str
     runs: list[RunRecord] = field(default_factory=list)
     collectives: list[CollectiveRecord] = field(default_factory=list)
+    kernels: list[KernelRecord] = field(default_factory=list)
     steps: Mapping[str, tuple[LoggedStep, ...]] = field(default_factory=dict)
     trace: Trace | None = None
     exposure: Exposure | None = None
@@ -65,7 +66,7 @@ class Reading:
     def is_something(self) -> bool:
         """Whether anything was read."""
         parts = (self.exposure, self.power, self.nccl_debug, self.nccl_profile, self.ranks)
-        listed = self.runs or self.collectives or self.clock_reasons or self.slow_steps
+        listed = self.runs or self.collectives or self.kernels or self.clock_reasons or self.slow_steps
         return bool(listed) or any(part is not None for part in parts)
 
 
@@ -219,8 +220,17 @@ def _read_framework_log(path: Path, framework: str, known: Mapping[str, Hardware
 
 
 def _read_native(path: Path, log: Path, hardware: Path) -> Reading:
-    runs, collectives = read_native_log(log, read_all_hardware(hardware), anywhere=True)
-    return Reading(path=path, kind="native", runs=runs, collectives=collectives)
+    known = read_all_hardware(hardware)
+    runs, collectives = read_native_log(log, known, anywhere=True)
+    kernels = read_native_kernels(log, known, anywhere=True)
+    if not (runs or collectives or kernels):
+        raise ValueError(f"{path}: its run ended as {outcome_of(log)} before any kernel was timed")
+    return Reading(path=path, kind="native", runs=runs, collectives=collectives, kernels=kernels)
+
+
+def outcome_of(log: Path) -> str:
+    """Return how the run of a sealed log ended, in a word."""
+    return str(rawlog.read_events(log)[-1]["outcome"])
 
 
 def _read_directory(path: Path, hardware: Path) -> Reading:
