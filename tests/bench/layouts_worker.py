@@ -1,29 +1,35 @@
-"""One rank that trains several cells one after the other and leaves their losses and first gradients.
+"""One rank that trains several cells one after the other and leaves what came of each.
 
     torchrun ... layouts_worker.py CELLS.json OUT.pt
 
-OUT.pt maps each cell's name to its losses, its first gradients by parameter, and the parameters of each rank.
+OUT.pt maps each cell's name to its losses, gradient norms, first gradients by parameter, the norm of the first
+gradients after they were clipped to half, and the parameters of each rank.
 """
 
 import json
 import os
 import sys
+import warnings
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
-from falloff.bench.parallelize import parallelize
-from falloff.bench.train import Steps, num_local_params
+from falloff.bench.attention import allow_backend
+from falloff.bench.parallelize import Parallel, parallelize
+from falloff.bench.tokens import global_tokens
+from falloff.bench.train import BETAS, WEIGHT_DECAY, num_local_params
 from falloff.spec.cell import TrainCell, cell_from_json
 
-NUM_STEPS = 4
+NUM_STEPS = 2
 
 
 def main() -> None:
     cells = {name: cell_from_json(stated, name) for name, stated in json.loads(Path(sys.argv[1]).read_text()).items()}
     dist.init_process_group("gloo")
-    results = {name: run(cell) for name, cell in cells.items()}
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    results = {name: run(name, cell) for name, cell in cells.items()}
     if dist.get_rank() == 0:
         torch.save(results, sys.argv[2])
     dist.barrier()
@@ -31,22 +37,42 @@ def main() -> None:
     os._exit(0)  # as falloff.bench.rank does, and for its reason
 
 
-def run(cell: TrainCell) -> dict:
+def run(name: str, cell: TrainCell) -> dict:
+    try:
+        return train(cell)
+    except Exception as error:
+        raise RuntimeError(f"cell {name}") from error
+
+
+def train(cell: TrainCell) -> dict:
     device = torch.device("cpu")
+    allow_backend(cell.attention)
     parallel = parallelize(cell, device, dist.get_rank())
-    steps = Steps(cell, parallel, device)
-    losses, gradients = [], {}
-    for step in range(NUM_STEPS):
-        loss = steps.run().double() * parallel.loss_share
-        dist.all_reduce(loss)
-        losses.append(loss.item())
-        if step == 0:
-            gradients = {name: whole(p.grad) for name, p in parallel.module.named_parameters()}
+    parameters = [parameter for module in parallel.modules for parameter in module.parameters()]
+    optimizer = torch.optim.AdamW(parameters, lr=cell.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY)
+    losses, norms, gradients = [], [], {}
+    for step in range(1, NUM_STEPS + 1):
+        tokens = global_tokens(cell, step)[parallel.sequences]
+        optimizer.zero_grad()
+        losses.append(global_loss(parallel, tokens))
+        norms.append(parallel.gradient_norm().item())
+        if step == 1:
+            gradients = {name: whole(p.grad) for module in parallel.modules for name, p in module.named_parameters()}
+        optimizer.step()
+    returned = parallel.clip(norms[-1] / 2).item()
     return {
         "losses": losses,
+        "norms": norms,
+        "clipped": (returned, parallel.gradient_norm().item()),
         "gradients": merged(gradients),
-        "rank_params": gathered(num_local_params(parallel.module)),
+        "rank_params": gathered(num_local_params(parallel.modules)),
     }
+
+
+def global_loss(parallel: Parallel, tokens: torch.Tensor) -> float:
+    loss = parallel.backward(tokens).double() * parallel.loss_share
+    dist.all_reduce(loss)
+    return loss.item()
 
 
 def whole(gradient: torch.Tensor) -> torch.Tensor:

@@ -11,44 +11,74 @@ import torch
 
 from falloff.bench.loss import token_loss
 from falloff.bench.network import Decoder, materialize
-from falloff.bench.train import BETAS, WEIGHT_DECAY, global_tokens
+from falloff.bench.tokens import global_tokens
+from falloff.bench.train import BETAS, WEIGHT_DECAY
 from falloff.spec.cell import TrainCell, cell_to_json
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
 
 # Sizes that four ranks do not divide evenly wherever FSDP may cut, and fewer key than query heads.
-NETWORK = Network(name="tiny", layers=5, hidden=48, heads=8, kv_heads=4, ffn=76, vocab=132, source="a test")
+LLAMA = Network(name="tiny", layers=5, hidden=48, heads=8, kv_heads=4, ffn=76, vocab=132, source="a test")
+GPT = dataclasses.replace(LLAMA, name="tiny-gpt", style="gpt", kv_heads=8, positions=20)
 CELL = TrainCell(
-    network=NETWORK, layout=Layout(), seq=16, global_batch=8, microbatch=2, learning_rate=1e-2, warmup_steps=1,
+    network=LLAMA, layout=Layout(), seq=16, global_batch=8, microbatch=1, learning_rate=1e-2, warmup_steps=1,
     measured_steps=2, profiled_steps=1, seed=7,
 )  # fmt: skip
-NUM_STEPS = 4
+NUM_STEPS = 2
 
-LAYOUTS = {
-    1: [Layout()],
-    2: [Layout(dp_shard=2), Layout(dp_replicate=2), Layout(tp=2), Layout(pp=2)],
-    4: [
-        Layout(dp_shard=4),
-        Layout(dp_replicate=2, dp_shard=2),
-        Layout(tp=4),
-        Layout(dp_shard=2, tp=2),
-        Layout(pp=4),
+GPTS = {"network": GPT}
+FULL, SELECTIVE, LOW = {"recompute": "full"}, {"recompute": "selective"}, {"param_dtype": "bfloat16"}
+RING = {"cp_method": "ring"}
+INTERLEAVED, ZERO_BUBBLE = {"pp_schedule": "interleaved", "vpp": 2}, {"pp_schedule": "zero_bubble", "vpp": 2}
+
+# Each axis alone at two ranks in every way it can compute, and its compositions at four.
+VARIANTS = {
+    1: [
+        ({}, [{}, FULL, SELECTIVE, LOW, GPTS, {"microbatch": 8}]),
     ],
-}
+    2: [
+        ({"dp_shard": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, {"microbatch": 4}]),
+        ({"dp_replicate": 2}, [{}, FULL, LOW]),
+        ({"tp": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, {"microbatch": 8}]),
+        ({"pp": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, INTERLEAVED, INTERLEAVED | FULL, ZERO_BUBBLE]),
+        ({"cp": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, RING, RING | FULL, RING | LOW]),
+    ],
+    4: [
+        ({"dp_shard": 4}, [{}, FULL]),
+        ({"dp_replicate": 2, "dp_shard": 2}, [{}, FULL]),
+        ({"dp_replicate": 2, "tp": 2}, [{}]),
+        ({"dp_shard": 2, "tp": 2}, [{}, SELECTIVE, GPTS]),
+        ({"dp_shard": 2, "pp": 2}, [{}, FULL, INTERLEAVED]),
+        ({"dp_shard": 2, "cp": 2}, [{}, RING]),
+        ({"dp_replicate": 2, "cp": 2}, [{}]),
+        ({"tp": 4}, [{}, FULL]),
+        ({"tp": 2, "pp": 2}, [{}, GPTS, LOW, ZERO_BUBBLE]),
+        ({"tp": 2, "cp": 2}, [{}, FULL, GPTS]),
+        ({"pp": 4}, [{}, FULL]),
+        ({"pp": 2, "cp": 2}, [{}, GPTS | FULL]),
+        ({"cp": 4}, [{}, RING]),
+    ],
+}  # fmt: skip
+
+
+def label(cell: TrainCell) -> str:
+    words = [cell.layout.label, *([] if cell.network is LLAMA else [cell.network.style])]
+    for name in ("recompute", "param_dtype", "pp_schedule", "cp_method", "microbatch"):
+        value = getattr(cell, name)
+        words += [] if value == getattr(CELL, name) else [f"{name} {value}"]
+    return ", ".join(words)
 
 
 def cells_at(num_processes: int) -> dict[str, TrainCell]:
-    cells = {}
-    for layout in LAYOUTS[num_processes]:
-        cell = dataclasses.replace(CELL, layout=layout)
-        cells[layout.label] = cell
-        cells[f"{layout.label}, recompute"] = dataclasses.replace(cell, recompute="full")
-        if num_processes < 4:
-            cells[f"{layout.label}, bfloat16"] = dataclasses.replace(cell, param_dtype="bfloat16")
-    return cells
+    cells = [
+        dataclasses.replace(CELL, layout=Layout(**axes), **options)
+        for axes, variants in VARIANTS[num_processes]
+        for options in variants
+    ]
+    return {label(cell): cell for cell in cells}
 
 
-NAMES = {num_processes: list(cells_at(num_processes)) for num_processes in LAYOUTS}
+CELLS = {num_processes: cells_at(num_processes) for num_processes in VARIANTS}
 
 
 @pytest.fixture(scope="module")
@@ -67,77 +97,109 @@ def results(tmp_path_factory):
 
 
 def launch(num_processes: int, folder: Path) -> dict:
-    stated = {name: cell_to_json(cell) for name, cell in cells_at(num_processes).items()}
+    stated = {name: cell_to_json(cell) for name, cell in CELLS[num_processes].items()}
     (folder / "cells.json").write_text(json.dumps(stated))
     worker = Path(__file__).with_name("layouts_worker.py")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command += [f"--nproc-per-node={num_processes}", str(worker), str(folder / "cells.json"), str(folder / "out.pt")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.returncode == 0, done.stderr[-6000:]
     return torch.load(folder / "out.pt")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Losses, gradient norms and first gradients of the same training in plain torch."""
+
+    losses: list[float]
+    norms: list[float]
+    gradients: dict[str, torch.Tensor]
+
+
 @pytest.fixture(scope="module")
-def reference():
-    """Return losses and first gradients of the same training in plain torch: whole batch, one process, no wrapper."""
-    network = Decoder(NETWORK, CELL.seq, torch.device("cpu"))
-    materialize(network, "", CELL.seed, torch.device("cpu"))
-    optimizer = torch.optim.AdamW(network.parameters(), lr=CELL.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY)
-    losses, gradients = [], {}
+def references():
+    return {network.name: train_in_plain_torch(network) for network in (LLAMA, GPT)}
+
+
+def train_in_plain_torch(network: Network) -> Reference:
+    """Return what the whole batch gives in one process and without a wrapper."""
+    decoder = Decoder(network, CELL.seq, torch.device("cpu"))
+    for name, part in decoder.named_children():
+        materialize(part, f"{name}.", CELL.seed, torch.device("cpu"))
+    optimizer = torch.optim.AdamW(decoder.parameters(), lr=CELL.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY)
+    losses, norms, gradients = [], [], {}
     for step in range(1, NUM_STEPS + 1):
-        tokens = global_tokens(CELL, step)
+        tokens = global_tokens(dataclasses.replace(CELL, network=network), step)
         optimizer.zero_grad()
-        loss = token_loss(network(tokens[:, :-1]), tokens[:, 1:])
+        loss = token_loss(decoder(tokens[:, :-1]), tokens[:, 1:])
         loss.backward()
+        norms.append(torch.cat([p.grad.flatten() for p in decoder.parameters()]).norm().item())
         if step == 1:
-            gradients = {name: p.grad.clone() for name, p in network.named_parameters()}
+            gradients = {name: p.grad.clone() for name, p in decoder.named_parameters()}
         optimizer.step()
         losses.append(loss.item())
-    return losses, gradients
+    return Reference(losses=losses, norms=norms, gradients=gradients)
 
 
 def cases(*, low: bool):
-    return [(n, name) for n, names in NAMES.items() for name in names if name.endswith("bfloat16") == low]
+    return [(n, name) for n, cells in CELLS.items() for name in cells if ("bfloat16" in name) == low]
+
+
+@pytest.fixture
+def reference(references, num_processes, name):
+    return references[CELLS[num_processes][name].network.name]
 
 
 @pytest.mark.parametrize(("num_processes", "name"), cases(low=False))
 def test_a_layout_reaches_the_loss_of_plain_torch(results, reference, num_processes, name):
-    assert results(num_processes)[name]["losses"] == pytest.approx(reference[0], rel=1e-4)
+    assert results(num_processes)[name]["losses"] == pytest.approx(reference.losses, rel=1e-4)
 
 
 # Adam divides a gradient's scale away, so a sum taken for a mean does not show in the losses.
 @pytest.mark.parametrize(("num_processes", "name"), cases(low=False))
 def test_gradients_are_the_mean_over_the_global_batch(results, reference, num_processes, name):
     gradients = results(num_processes)[name]["gradients"]
-    assert set(gradients) == set(reference[1])
-    for parameter, expected in reference[1].items():
+    assert set(gradients) == set(reference.gradients)
+    for parameter, expected in reference.gradients.items():
         torch.testing.assert_close(gradients[parameter], expected, rtol=1e-4, atol=1e-6, msg=parameter)
+
+
+@pytest.mark.parametrize(("num_processes", "name"), cases(low=False))
+def test_the_norm_is_that_of_all_gradients_wherever_they_lie(results, reference, num_processes, name):
+    assert results(num_processes)[name]["norms"] == pytest.approx(reference.norms, rel=1e-4)
+
+
+@pytest.mark.parametrize(("num_processes", "name"), cases(low=False) + cases(low=True))
+def test_clipping_cuts_gradients_to_the_norm_asked_for_and_returns_the_norm_before(results, num_processes, name):
+    result = results(num_processes)[name]
+    before, after = result["clipped"]
+    assert before == pytest.approx(result["norms"][-1], rel=1e-5)
+    assert after == pytest.approx(before / 2, rel=1e-4)
 
 
 @pytest.mark.parametrize(("num_processes", "name"), cases(low=True))
 def test_a_layout_in_bfloat16_stays_near_the_loss_in_float32(results, reference, num_processes, name):
-    assert results(num_processes)[name]["losses"] == pytest.approx(reference[0], rel=1e-2)
-    assert all(g.dtype == torch.float32 for g in results(num_processes)[name]["gradients"].values())
+    result = results(num_processes)[name]
+    assert result["losses"] == pytest.approx(reference.losses, rel=1e-2)
+    assert result["norms"] == pytest.approx(reference.norms, rel=5e-2)
+    assert all(g.dtype == torch.float32 for g in result["gradients"].values())
 
 
-def test_the_loss_falls_so_that_a_wrong_gradient_would_show(reference):
-    assert reference[0][-1] < 0.96 * reference[0][0]
+def test_the_loss_falls_so_that_a_wrong_gradient_would_show(references):
+    for reference in references.values():
+        assert reference.losses[-1] < 0.99 * reference.losses[0]
 
 
-@pytest.mark.parametrize(("layout", "least"), [("dp_shard 4", 0.25), ("tp 4", 0.25), ("pp 4", 0.15)])
+@pytest.mark.parametrize(
+    ("layout", "least"), [("dp_shard 4", 0.25), ("tp 4", 0.25), ("pp 4", 0.15), ("cp 4", 0.25), ("tp 2 × cp 2", 0.25)]
+)
 def test_ranks_hold_parts_of_the_parameters(results, layout, least):
     rank_params = results(4)[layout]["rank_params"]
-    assert max(rank_params) < 0.5 * NETWORK.params
-    assert sum(rank_params) >= NETWORK.params
-    assert min(rank_params) >= least * NETWORK.params * 0.9
+    assert max(rank_params) < 0.5 * LLAMA.params
+    assert sum(rank_params) >= LLAMA.params
+    assert min(rank_params) >= least * LLAMA.params * 0.9
 
 
-def test_the_modules_hold_as_many_parameters_as_the_network_states(reference):
-    assert sum(gradient.numel() for gradient in reference[1].values()) == NETWORK.params
-
-
-def test_tokens_do_not_depend_on_the_layout():
-    other = dataclasses.replace(CELL, layout=Layout(dp_shard=4), microbatch=1)
-    assert torch.equal(global_tokens(CELL, 3), global_tokens(other, 3))
-    assert not torch.equal(global_tokens(CELL, 3), global_tokens(CELL, 4))
-    assert not torch.equal(global_tokens(CELL, 3), global_tokens(dataclasses.replace(CELL, seed=8), 3))
+@pytest.mark.parametrize("network", [LLAMA, GPT], ids=lambda network: network.style)
+def test_the_modules_hold_as_many_parameters_as_the_network_states(references, network):
+    assert sum(gradient.numel() for gradient in references[network.name].gradients.values()) == network.params

@@ -6,124 +6,189 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
+from falloff.bench.float8 import use_float8
 from falloff.bench.fsdp import fsdp_wrapper, uses_fsdp
+from falloff.bench.gradients import Gradients, place_as_parameters
 from falloff.bench.loss import token_loss
-from falloff.bench.network import Decoder, materialize
+from falloff.bench.mesh import Place, context_group, fsdp_mesh, make_mesh, place_of
+from falloff.bench.network import Block, Decoder, materialize
 from falloff.spec.cell import TrainCell
-from falloff.spec.layout import Layout
 
-# Outermost first: tensor-parallel ranks talk most and are neighbours, pipeline stages least.
-_MESH_ORDER = ("pp", "dp_replicate", "dp_shard", "tp")
+Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parallel:
     """One rank's share of the training: its modules, its sequences, and its backward pass.
 
-    backward takes this rank's tokens [sequences, seq + 1], leaves gradients that are the mean over every token of
-    the global batch, and returns the mean loss over this rank's tokens; loss_share is what that counts for in the
-    sum over all ranks (zero on a stage that sees no loss).
+    sequences are rows of the global batch; positions those of each sequence that the rank computes, all where None.
+    backward takes the rows' tokens [sequences, seq + 1], leaves gradients that are the mean over every token of the
+    global batch, and returns the mean loss over this rank's tokens; loss_share is what that counts for in the sum
+    over all ranks (zero on a stage that sees no loss).
+
+    gradient_norm returns the 2-norm of all gradients, on the device and the same on all ranks; clip scales them in
+    place to a norm at most its argument and returns the norm before. Every rank calls either.
     """
 
-    module: nn.Module
+    modules: list[nn.Module]
     sequences: slice
+    positions: Tensor | None
     backward: Callable[[Tensor], Tensor]
     loss_share: float
+    mesh: DeviceMesh
+    gradient_norm: Callable[[], Tensor]
+    clip: Callable[[float], Tensor]
 
 
 def parallelize(cell: TrainCell, device: torch.device, rank: int) -> Parallel:
-    """Return what `rank` trains of a cell. Every rank of the process group calls it: it makes the mesh."""
-    mesh = _make_mesh(cell, device)
-    if cell.layout.pp > 1:
-        from falloff.bench.pipeline import pipeline_backward, pipeline_stage
+    """Return what `rank` trains of a cell. Every rank of the process group calls it: it makes the mesh.
 
-        module = pipeline_stage(cell, device, rank)
-        _shard(module, cell, mesh, device)
-        return Parallel(
-            module=module,
-            sequences=slice(0, cell.global_batch),
-            backward=pipeline_backward(module, cell, device, rank, mesh["pp"].get_group()),
-            loss_share=1.0 if rank == cell.layout.pp - 1 else 0.0,
-        )
-    module = Decoder(cell.network, cell.seq, device, recompute=cell.recompute)
-    _shard(module, cell, mesh, device)
+    Its attention is set up for the kernels that `allow_backend` left.
+    """
+    mesh, place = make_mesh(cell, device), place_of(rank, cell.layout)
+    decoders = _decoders(cell, device, place)
+    positions = _cut_sequences(decoders, cell, device, place)
+    for decoder in decoders:
+        _shard(decoder, cell, mesh, device)
     per_rank = cell.global_batch // cell.layout.dp
-    first = rank // cell.layout.tp * per_rank
+    gradients = Gradients(decoders, cell.layout.pp, device)
     return Parallel(
-        module=module,
-        sequences=slice(first, first + per_rank),
-        backward=accumulated_backward(module, cell),
-        loss_share=1.0 / cell.layout.ranks,
+        modules=list(decoders),
+        sequences=slice(place.dp * per_rank, (place.dp + 1) * per_rank),
+        positions=positions,
+        backward=_backward(decoders, cell, device, place, mesh, positions),
+        loss_share=cell.layout.pp / cell.layout.ranks if place.pp == cell.layout.pp - 1 else 0.0,
+        mesh=mesh,
+        gradient_norm=gradients.norm,
+        clip=gradients.clip,
     )
 
 
-def _make_mesh(cell: TrainCell, device: torch.device) -> DeviceMesh:
-    used = [axis for axis in _MESH_ORDER if _is_used(axis, cell)]
-    return init_device_mesh(
-        device.type,
-        tuple(getattr(cell.layout, axis) for axis in used),
-        mesh_dim_names=tuple(used),
-    )
+def _decoders(cell: TrainCell, device: torch.device, place: Place) -> list[Decoder]:
+    if cell.layout.pp == 1:
+        return [Decoder(cell.network, cell.seq, device, recompute=cell.recompute)]
+    from falloff.bench.pipeline import pipeline_stages
+
+    return pipeline_stages(cell, device, place.pp)
 
 
-def _is_used(axis: str, cell: TrainCell) -> bool:
-    return getattr(cell.layout, axis) > 1 or (axis == "dp_shard" and uses_fsdp(cell))
+def _cut_sequences(decoders: list[Decoder], cell: TrainCell, device: torch.device, place: Place) -> Tensor | None:
+    """Make every decoder compute this rank's part of each sequence; return its positions, None where it is all."""
+    if cell.layout.cp == 1:
+        return None
+    from falloff.bench.context_parallel import context_attention, positions_of
+
+    positions = positions_of(place.cp, cell.layout.cp, cell.seq, device)
+    core = context_attention(cell, device, context_group(cell.layout, device))
+    for decoder in decoders:
+        if decoder.places is not None:
+            decoder.positions = decoder.positions[positions]
+        for block in decoder.layers.values():
+            assert isinstance(block, Block)
+            attention = block.attention
+            attention.core = core
+            if attention.rotation is not None:
+                attention.rotation = attention.rotation[:, positions]
+    return positions
 
 
-def _shard(module: Decoder, cell: TrainCell, mesh: DeviceMesh, device: torch.device) -> None:
+def _shard(decoder: Decoder, cell: TrainCell, mesh: DeviceMesh, device: torch.device) -> None:
     """Give each part of the network its weights and shard them at once, so that no rank ever holds the whole."""
-    wrap = (
-        fsdp_wrapper(cell, mesh["dp_replicate", "dp_shard"] if cell.layout.dp_replicate > 1 else mesh["dp_shard"])
-        if uses_fsdp(cell)
-        else lambda module: module
-    )
-    split = _tensor_splitter(cell.layout, mesh)
-    for name, block in module.layers.items():
+    wrap = fsdp_wrapper(cell, fsdp_mesh(mesh, cell.layout)) if uses_fsdp(cell) else lambda _module: None
+    split = _tensor_splitter(cell, mesh)
+    for name, block in decoder.layers.items():
         materialize(block, f"layers.{name}.", cell.seed, device)
         split(block)
+        _set_computation(block, cell)
         wrap(block)
-    for name, part in module.named_children():
+    for name, part in decoder.named_children():
         if name != "layers":
             materialize(part, f"{name}.", cell.seed, device)
-    split(module)
-    wrap(module)
+    split(decoder)
+    if decoder.head is not None:
+        decoder.head.compiled = cell.compile
+        decoder.head.chunk_tokens = cell.loss_chunk_tokens
+    wrap(decoder)
 
 
-def _tensor_splitter(layout: Layout, mesh: DeviceMesh) -> Callable[[nn.Module], None]:
-    if layout.tp == 1:
-        return lambda module: None  # noqa: ARG005 (one shape for both)
-    from falloff.bench.tensor_parallel import split_over_ranks
+def _set_computation(block: nn.Module, cell: TrainCell) -> None:
+    assert isinstance(block, Block)
+    if cell.float8:
+        use_float8(block)
+    if cell.compile:
+        block.compile_layer()
 
+
+def _tensor_splitter(cell: TrainCell, mesh: DeviceMesh) -> Callable[[nn.Module], None]:
+    if cell.layout.tp == 1:
+        return lambda _module: None
+    from falloff.bench.tensor_parallel import overlap_products, split_over_ranks
+
+    overlap_products(mesh["tp"], wanted=cell.async_tp)
     return lambda module: split_over_ranks(module, mesh["tp"])
 
 
-def accumulated_backward(module: nn.Module, cell: TrainCell) -> Callable[[Tensor], Tensor]:
-    """Return the backward pass over a rank's microbatches one after the other, gradients reduced in the last one."""
-    loss_context: Callable[[], AbstractContextManager[None]] = nullcontext
-    if cell.layout.tp > 1:
-        from torch.distributed.tensor.parallel import loss_parallel
+def _backward(
+    decoders: list[Decoder], cell: TrainCell, device: torch.device, place: Place, mesh: DeviceMesh,
+    positions: Tensor | None,
+) -> Callable[[Tensor], Tensor]:  # fmt: skip
+    """Return the backward pass over this rank's tokens, in what the layout needs around it."""
+    loss, around = _loss_of_logits(cell, mesh)
+    if cell.layout.pp > 1:
+        from falloff.bench.pipeline import pipeline_backward
 
-        loss_context = loss_parallel
-    count = cell.num_microbatches
-    sharded = uses_fsdp(cell)
+        run = pipeline_backward(decoders, cell, device, place.pp, mesh["pp"].get_group(), loss)
+    else:
+        run = _accumulated_backward(decoders[0], cell, loss)
+    with_fsdp = uses_fsdp(cell)
 
     def backward(tokens: Tensor) -> Tensor:
-        losses = []
-        for number, part in enumerate(torch.split(tokens, cell.microbatch), start=1):
-            if sharded:
-                module.set_requires_gradient_sync(number == count)  # type: ignore[operator]
-            with loss_context():
-                loss = token_loss(module(part[:, :-1]), part[:, 1:])
-                # FSDP takes the mean over its ranks, so the mean over microbatches is what is left to take.
-                (loss / count).backward()  # type: ignore[no-untyped-call]
-            losses.append(_local(loss.detach()))
-        return torch.stack(losses).mean()
+        inputs, targets = tokens[:, :-1], tokens[:, 1:]
+        if positions is not None:
+            inputs, targets = inputs.index_select(1, positions), targets.index_select(1, positions)
+        with around():
+            mean = run(inputs, targets)
+        if not with_fsdp:
+            place_as_parameters(decoders)
+        return mean
 
     return backward
 
 
-def _local(loss: Tensor) -> Tensor:
-    """Return the plain tensor behind a loss that every tensor-parallel rank holds whole."""
-    return loss.to_local() if hasattr(loss, "to_local") else loss
+def _loss_of_logits(cell: TrainCell, mesh: DeviceMesh) -> tuple[Loss, Callable[[], AbstractContextManager[None]]]:
+    """Return the mean loss of a rank's logits for targets, and the context in which it runs forward and backward."""
+    loss: Loss = torch.compile(token_loss, fullgraph=True) if cell.compile else token_loss
+    if cell.layout.tp == 1:
+        return loss, nullcontext
+    from torch.distributed.tensor.parallel import loss_parallel
+
+    from falloff.bench.tensor_parallel import split_loss
+
+    return split_loss(loss, mesh["tp"]), loss_parallel
+
+
+def _accumulated_backward(decoder: Decoder, cell: TrainCell, loss_of_logits: Loss) -> Loss:
+    """Return the backward pass over a rank's microbatches one after the other, gradients reduced in the last one."""
+    count, with_fsdp = cell.num_microbatches, uses_fsdp(cell)
+
+    def loss_of(inputs: Tensor, targets: Tensor) -> Tensor:
+        if cell.layout.tp > 1:
+            return loss_of_logits(decoder(inputs), targets)
+        loss: Tensor = decoder(inputs, targets)
+        return loss
+
+    def run(inputs: Tensor, targets: Tensor) -> Tensor:
+        losses = []
+        parts = zip(torch.split(inputs, cell.microbatch), torch.split(targets, cell.microbatch), strict=True)
+        for number, part in enumerate(parts, start=1):
+            if with_fsdp:
+                decoder.set_requires_gradient_sync(number == count)  # type: ignore[operator]
+            loss = loss_of(*part)
+            # FSDP takes the mean over its ranks, so the mean over microbatches is what is left to take.
+            (loss / count).backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        return torch.stack(losses).mean()
+
+    return run
