@@ -35,10 +35,13 @@ CELL = KernelsCell(
 
 @pytest.fixture(scope="module")
 def one_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Hold a process group of this process alone."""
+    """Hold a process group of this process alone, on one thread as ranks are on CPUs."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     store = dist.FileStore(str(tmp_path_factory.mktemp("store") / "store"), 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1, timeout=datetime.timedelta(seconds=20))
     yield
+    torch.set_num_threads(threads)
     dist.destroy_process_group()
 
 
@@ -133,7 +136,9 @@ def test_a_kernel_for_which_memory_runs_out_is_oom_and_the_next_one_runs(
 
 
 def test_what_the_budget_does_not_reach_is_not_measured_and_says_so(one_process: None, tmp_path: Path) -> None:
-    cell = KernelsCell(networks=(TINY,), operations=("gemm",), tokens=(32,), dtypes=("float32",), budget_s=1e-9)
+    cell = KernelsCell(
+        networks=(TINY,), operations=("gemm",), tokens=(32,), dtypes=("float32",), sustained_s=0.0, budget_s=1e-9
+    )
     events = measured(tmp_path, cell)
     assert {event["reason"] for event in events} == {"not measured: the cell's budget_s of 1e-09 s was spent"}
     assert {event["outcome"] for event in events} == {"refused"}

@@ -27,6 +27,7 @@ def test_a_cell_comes_back_from_its_log_as_it_was() -> None:
         ({"sequences": (0,)}, "sequences must be above zero, found 0"),
         ({"dtypes": ("float8",)}, "dtypes must name one beside float8, in which the other operators run"),
         ({"window_s": 0.0}, "window_s must be above zero and finite, found 0.0"),
+        ({"budget_s": 30.0}, "budget_s must be more than sustained_kernels 6 times sustained_s 5, found 30"),
         ({"pause_s": -1.0}, "pause_s must not be negative and be finite, found -1.0"),
     ],
 )

@@ -39,7 +39,6 @@ class _Bench:
     cell: KernelsCell
     meter: Meter
     gpu_uuid: str | None
-    ends_s: float
     failed: set[KernelShape] = field(default_factory=set)
 
     def append(self, shape: KernelShape | Launch, mode: Mode | None, **fields: Any) -> None:
@@ -65,17 +64,18 @@ def measure(rank: Rank) -> None:
         raise ValueError(f"{rank.run_dir}: the cell is of kind {cell.kind!r}; this benchmark times kernels")
     append_process_group(rank, params=None, local_params=None)
     torch.manual_seed(cell.seed)
-    uuid = gpu_uuid(rank.device)
-    bench = _Bench(rank=rank, cell=cell, meter=Meter(uuid), gpu_uuid=uuid, ends_s=time.monotonic() + cell.budget_s)
+    uuid, ends_s = gpu_uuid(rank.device), time.monotonic() + cell.budget_s
+    bench = _Bench(rank=rank, cell=cell, meter=Meter(uuid), gpu_uuid=uuid)
     shapes = kernels_of(cell)
     if "launch" in cell.operations:
         for launch in LAUNCHES:
             _measure_launch(bench, launch)
+    kept_s = cell.sustained_kernels * cell.sustained_s
     for shape in shapes:
-        _measure_kernel(bench, shape, ("burst", "window"))
+        _measure_kernel(bench, shape, ("burst", "window"), ends_s - kept_s)
     if cell.sustained_s > 0:
         for shape in most_used([s for s in shapes if s not in bench.failed], cell.sustained_kernels):
-            _measure_kernel(bench, shape, ("sustained",))
+            _measure_kernel(bench, shape, ("sustained",), ends_s)
 
 
 def _identity(shape: KernelShape | Launch) -> dict[str, Any]:
@@ -112,9 +112,9 @@ def _measure_launch(bench: _Bench, launch: Launch) -> None:
     bench.append(launch, "burst", **_result(timed, asked_s=None, sets=1, is_graph=launch.kernel.startswith("graph")))
 
 
-def _measure_kernel(bench: _Bench, shape: KernelShape, modes: tuple[Mode, ...]) -> None:
+def _measure_kernel(bench: _Bench, shape: KernelShape, modes: tuple[Mode, ...], ends_s: float) -> None:
     """Time a kernel in some modes; what keeps it from running is its result, unless it took the device with it."""
-    if time.monotonic() > bench.ends_s:
+    if time.monotonic() > ends_s:
         bench.failed.add(shape)
         reason = f"not measured: the cell's budget_s of {bench.cell.budget_s:g} s was spent"
         bench.append(shape, None, outcome="refused", reason=reason)

@@ -36,7 +36,7 @@ class KernelsCell:
     seed: int = 0
 
     # How it is measured: burst_s of work after an idle pause_s, then a window of window_s without a pause; of the
-    # largest kernels a window of sustained_s more. What budget_s does not reach is not measured.
+    # largest kernels a window of sustained_s more, for which time is kept. What budget_s does not reach is left out.
     pause_s: float = 0.15
     burst_s: float = 0.005
     window_s: float = 0.25
@@ -56,6 +56,11 @@ class KernelsCell:
             _check_list(name, getattr(self, name))
         if "float8" in self.dtypes and len(self.dtypes) == 1:
             raise ValueError("dtypes must name one beside float8, in which the other operators run")
+        if self.budget_s <= self.sustained_kernels * self.sustained_s:
+            raise ValueError(
+                f"budget_s must be more than sustained_kernels {self.sustained_kernels} times sustained_s "
+                f"{self.sustained_s:g}, found {self.budget_s:g}"
+            )
         reasons = [reason for network in self.networks for degree in self.tp for reason in _why_not(network, degree)]
         if reasons:
             raise ImpossibleLayoutError("; ".join(reasons))
