@@ -68,7 +68,7 @@ def test_a_run_states_the_program_and_the_settings_that_it_ran_with(write_log: W
 
 def test_a_changed_checkout_and_settings_of_nccl_are_told(write_log: WriteLog, sweep: list[Event]) -> None:
     sweep[0]["git"] = {"commit": "0123abc", "modified": True}
-    sweep[0]["nodes"][0]["environment"] = {"NCCL_PROTO": "LL", "NCCL_ALGO": "Tree"}
+    sweep[0]["nodes"][0]["environment"] = {"NCCL_PROTO": "LL", "NCCL_ALGO": "Tree", "CUDA_VISIBLE_DEVICES": "1"}
     _, collectives = read_native_log(write_log(sweep))
     assert {c.commit for c in collectives} == {"0123abc+modified"}
     assert {c.environment for c in collectives} == {"NCCL_ALGO=Tree NCCL_PROTO=LL"}

@@ -16,6 +16,8 @@ SOURCE = "falloff bench"
 MAX_OTHER_CPU_SHARE = 0.1
 BUSY = "busy machine"  # what the flag of such a run begins with
 NO_SETTINGS = "none set"
+# Later logs name CUDA's and torch's variables too, among them which GPUs a job has, which is no difference of its work.
+_NCCL_VARIABLES = ("NCCL_", "TORCH_NCCL_")
 
 Event = dict[str, Any]
 
@@ -94,7 +96,8 @@ def _commit(git: Event) -> str | None:
 
 
 def _settings(environment: Mapping[str, str]) -> str:
-    return " ".join(f"{name}={value}" for name, value in sorted(environment.items())) or NO_SETTINGS
+    of_nccl = {name: value for name, value in environment.items() if name.startswith(_NCCL_VARIABLES)}
+    return " ".join(f"{name}={value}" for name, value in sorted(of_nccl.items())) or NO_SETTINGS
 
 
 def _reference(path: Path) -> str:
