@@ -10,13 +10,15 @@ from typing import Any
 # What NCCL, torch and CUDA read: a run is another one under other settings.
 SETTINGS = ("NCCL_", "TORCH", "PYTORCH", "CUDA_", "CUBLAS")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(?:^|_)KEY(?:_|$)")
-# What runs a container says so by these; Pyxis runs enroot's for Slurm.
+# What runs a container says so by variables that begin so; Pyxis runs enroot's for Slurm, and its options are all that
+# a process sees of it.
 _CONTAINER_VARIABLES = {
     "APPTAINER_CONTAINER": "apptainer",
     "APPTAINER_NAME": "apptainer",
     "SINGULARITY_CONTAINER": "singularity",
     "SINGULARITY_NAME": "singularity",
-    "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_container_image": "pyxis",
+    "SLURM_SPANK__SLURM_SPANK_OPTION_pyxis_": "pyxis",
+    "PYXIS_CONTAINER_": "pyxis",
     "ENROOT_ROOTFS": "enroot",
     "KUBERNETES_SERVICE_HOST": "kubernetes",
 }
@@ -81,10 +83,11 @@ def memory_bytes() -> int | None:
 def container(environment: Mapping[str, str], root: Path = Path("/")) -> str | None:
     """Return the kind of container that this process runs in, None where nothing tells of one.
 
-    Told by the variables that a container's runtime sets, by its files under `root`, else by its control group.
+    Told by the variables that a container's runtime sets, by its files under `root`, else by its control group. The
+    batch script of a job whose steps run in Pyxis's containers has the variables too.
     """
-    for variable, name in _CONTAINER_VARIABLES.items():
-        if variable in environment:
+    for beginning, name in _CONTAINER_VARIABLES.items():
+        if any(variable.startswith(beginning) for variable in environment):
             return name
     for file, name in _CONTAINER_FILES.items():
         if (root / file).exists():

@@ -18,8 +18,8 @@ from falloff.ingest.power_columns import POWER_CAP_BIT, REASON_BITS
 from falloff.launch import Device, num_attached_gpus
 from falloff.ownership import machine_lock
 
-# How much slower than the median is no chance: GPUs of one kind differ by up to 3 % under one power limit (the clocks
-# that their chips reach differ), links by less than timing does.
+# Conventions, wider than what repeats of one GPU scatter by; chips of one kind reach different clocks under one power
+# limit, so that a narrower one would name healthy GPUs.
 SLOW_DEVICE = 0.05
 SLOW_PAIR = 0.10
 # Of two that differ nobody can tell which is the odd one.
