@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from falloff.bench import communication
 from falloff.bench.communication import Delay, NoCommunication, install_control
 from falloff.spec.cell import TrainCell, cell_to_json
 from falloff.spec.layout import Layout
@@ -150,3 +151,55 @@ def test_a_single_rank_sends_nothing_that_could_be_late():
     control = Delay(2.0, torch.device("cpu"))
     control.after_first_step()
     assert control.event_fields() == {"kind": "delay", "calls": []}
+
+
+class LoggedStream:
+    """What a control asks of a GPU's stream, noted."""
+
+    def __init__(self, log: list[str]) -> None:
+        self.log = log
+
+    def record_event(self) -> str:
+        self.log.append("end noted")
+        return "end"
+
+    def wait_event(self, event: str) -> None:
+        self.log.append(f"wait for {event}")
+
+
+def test_on_a_gpu_the_late_rank_begins_to_be_late_when_the_call_before_has_ended(monkeypatch):
+    log: list[str] = []
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda _device: LoggedStream(log))
+    monkeypatch.setattr(communication, "all_gather", lambda *_, **__: log.append("gather"))
+    monkeypatch.setattr(communication, "reduce_scatter", lambda *_, **__: log.append("reduce"))
+    control, group = Delay(3.0, torch.device("cuda", 0)), TwoRanks()
+    control.pause = lambda seconds: log.append(f"pause {seconds:g}")
+    whole, part, op = torch.zeros(4), torch.zeros(2), torch.distributed.ReduceOp.SUM
+    control.all_gather(whole, part, group, async_op=False)
+    control.reduce_scatter(part, whole, group, op, async_op=False)
+    control.base_s = dict.fromkeys(control.num_calls, 2.0)
+    log.clear()
+    control.all_gather(whole, part, group, async_op=False)  # the second of its kind, so the second rank's turn
+    control.all_gather(whole, part, group, async_op=False)
+    control.reduce_scatter(part, whole, group, op, async_op=False)
+    assert log == [
+        "wait for end", "pause 6", "gather", "end noted",
+        "gather", "end noted",
+        "wait for end", "pause 6", "reduce", "end noted",
+    ]  # fmt: skip
+
+
+def test_a_call_that_runs_on_its_own_stream_is_waited_for_by_its_work(monkeypatch):
+    log: list[str] = []
+
+    class Work:
+        def wait(self) -> None:
+            log.append("wait for work")
+
+    monkeypatch.setattr(communication, "all_gather", lambda *_, **__: Work())
+    control, group = Delay(1.0, torch.device("cuda", 0)), TwoRanks()
+    control.pause = lambda _: log.append("pause")
+    for _ in range(2):
+        control.base_s = dict.fromkeys(control.num_calls, 1.0)
+        control.all_gather(torch.zeros(4), torch.zeros(2), group, async_op=True)
+    assert log == ["wait for work", "pause"]

@@ -5,11 +5,9 @@ has no control, and FSDP is left as it is.
 """
 
 import dataclasses
-import statistics
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,17 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from falloff.bench.delay import pause_on
-from falloff.bench.timing import clock_for
+from falloff.bench.uncontended import Replay, all_gather, gather_again, reduce_again, reduce_scatter, uncontended_s
 from falloff.spec.cell import TrainCell
-
-# torch 2.13 gave these two new names, and warns at the old ones.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-
-WARMUP_CALLS = 5
-MEASURED_CALLS = 20
-# Longer than a host needs to issue the calls of a series, so that they stand in the stream without gaps.
-HEAD_START_S = 5e-3
 
 
 @dataclass(frozen=True, kw_only=True, order=True)
@@ -143,6 +132,10 @@ class Delay(Control):
     One rank is late for the call and the others' kernels wait for it, as they do for a slow network; calls of each
     kind take turns, so that every rank waits as often as it can. What a call takes by itself is measured once,
     after the first step; until then nothing is late.
+
+    The late rank is late from where the call could begin, which is once the group's call before has ended: NCCL runs
+    the calls of a communicator one after the other, whatever streams they are issued to (a launch waits for the
+    communicator's own stream, ncclLaunchPrepare in NCCL 2.28), and a pause beside another call would hide behind it.
     """
 
     kind = "delay"
@@ -152,8 +145,9 @@ class Delay(Control):
         self.factor, self.device = factor, device
         self.pause: Callable[[float], None] = pause_on(device)
         self.base_s: dict[Message, float] = {}
-        self._replays: dict[Message, _Replay] = {}
+        self._replays: dict[Message, Replay] = {}
         self._turns: Counter[str] = Counter()
+        self._ends: dict[dist.ProcessGroup, Callable[[], object]] = {}
 
     def times_s(self, message: Message) -> dict[str, float | None]:
         """Return what a message takes by itself on its slowest rank, and by how much it is made longer."""
@@ -162,16 +156,18 @@ class Delay(Control):
 
     def all_gather(self, output: Tensor, given: Tensor, group: dist.ProcessGroup, async_op: bool) -> dist.Work | None:
         """Gather, one rank late."""
-        self._be_late(_gathered(output, group), group, lambda: _gather_again(output, group))
-        work: dist.Work | None = _all_gather(output, given, group=group, async_op=async_op)
+        self._be_late(_gathered(output, group), group, lambda: gather_again(output, group))
+        work: dist.Work | None = all_gather(output, given, group=group, async_op=async_op)
+        self._ends[group] = self._end_of(work)
         return work
 
     def reduce_scatter(
         self, output: Tensor, given: Tensor, group: dist.ProcessGroup, op: Any, async_op: bool
     ) -> dist.Work | None:
         """Reduce, one rank late."""
-        self._be_late(_reduced(given, group), group, lambda: _reduce_again(given, group, op))
-        work: dist.Work | None = _reduce_scatter(output, given, op=op, group=group, async_op=async_op)
+        self._be_late(_reduced(given, group), group, lambda: reduce_again(given, group, op))
+        work: dist.Work | None = reduce_scatter(output, given, op=op, group=group, async_op=async_op)
+        self._ends[group] = self._end_of(work)
         return work
 
     def after_first_step(self) -> None:
@@ -179,12 +175,12 @@ class Delay(Control):
         super().after_first_step()
         if not self.calls_per_step:
             return  # a single rank sends nothing
-        medians = [self._uncontended_s(self._replays[message]) for message in self.calls_per_step]
+        medians = [uncontended_s(self._replays[message], self.device) for message in self.calls_per_step]
         slowest = torch.tensor(medians, dtype=torch.float64, device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         self.base_s = dict(zip(self.calls_per_step, slowest.tolist(), strict=True))
 
-    def _be_late(self, message: Message, group: dist.ProcessGroup, replay: Callable[[], "_Replay"]) -> None:
+    def _be_late(self, message: Message, group: dist.ProcessGroup, replay: Callable[[], Replay]) -> None:
         """Count the call and, where it is this rank's turn, pause on the stream from which the call is issued."""
         if message not in self._replays:
             self._replays[message] = replay()
@@ -192,22 +188,18 @@ class Delay(Control):
         turn = self._turns[message.collective]
         self._turns[message.collective] += 1
         if message in self.base_s and turn % group.size() == group.rank():
+            if group in self._ends:
+                self._ends[group]()
             self.pause(self.factor * self.base_s[message])
 
-    def _uncontended_s(self, replay: "_Replay") -> float:
-        """Return the median seconds of a call that nothing runs beside, on a stream as FSDP's."""
-        call = replay()
-        with _communication_stream(self.device):
-            for _ in range(WARMUP_CALLS):
-                call()
-            clock = clock_for(self.device)
-            if self.device.type == "cuda":
-                self.pause(HEAD_START_S)
-            for _ in range(MEASURED_CALLS):
-                clock.begin()
-                call()
-                clock.end()
-            return statistics.median(clock.laps().lap_s)
+    def _end_of(self, work: dist.Work | None) -> Callable[[], object]:
+        """Return what makes the current stream wait for the call just issued to end."""
+        if work is not None:
+            return work.wait
+        if self.device.type != "cuda":
+            return lambda: None  # it has ended
+        event = torch.cuda.current_stream(self.device).record_event()
+        return lambda: torch.cuda.current_stream(self.device).wait_event(event)
 
 
 @dataclass(frozen=True)
@@ -240,42 +232,3 @@ def _gathered(output: Tensor, group: dist.ProcessGroup) -> Message:
 
 def _reduced(given: Tensor, group: dist.ProcessGroup) -> Message:
     return Message(collective="reduce_scatter", message_bytes=given.nbytes, num_ranks=group.size())
-
-
-# Makes buffers like those of a call, and returns the call on them.
-_Replay = Callable[[], Callable[[], object]]
-
-
-def _gather_again(output: Tensor, group: dist.ProcessGroup) -> _Replay:
-    count, dtype, device = output.numel(), output.dtype, output.device  # and not the tensor, which would be kept
-
-    def replay() -> Callable[[], object]:
-        gotten = torch.zeros(count, dtype=dtype, device=device)
-        given = gotten.view(group.size(), -1)[group.rank()]  # in place, as FSDP gathers
-        return lambda: _all_gather(gotten, given, group=group)
-
-    return replay
-
-
-def _reduce_again(given: Tensor, group: dist.ProcessGroup, op: Any) -> _Replay:
-    count, dtype, device = given.numel(), given.dtype, given.device
-
-    def replay() -> Callable[[], object]:
-        whole = torch.zeros(count, dtype=dtype, device=device)
-        part = torch.empty(count // group.size(), dtype=dtype, device=device)
-        return lambda: _reduce_scatter(part, whole, op=op, group=group)
-
-    return replay
-
-
-@contextmanager
-def _communication_stream(device: torch.device) -> Iterator[None]:
-    """Issue what is in the block to a stream of high priority, as FSDP's are; a CPU has one stream only."""
-    if device.type != "cuda":
-        yield
-        return
-    stream = torch.cuda.Stream(device, priority=-1)  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(stream):
-        yield
-    torch.cuda.current_stream(device).wait_stream(stream)
