@@ -34,8 +34,8 @@ RATES_NAME = "rates.rank{rank}.jsonl"
 REPEATS = 5
 COLLECTIVE_TIMEOUT_S = 90
 WARM_UP_CALLS = 3
-# Of the time under load, what is left out at its beginning: an H200's SM clock fell from 1,965 to 1,890 MHz in the first
-# 0.6 s of products and then stayed within 4 % (driver 580, 2026-11-30).
+# Of the time under load, what is left out at its beginning: an H200's SM clock fell from 1,965 to 1,890 MHz in the
+# first 0.6 s of products and then stayed within 4 % (driver 580, 2026-11-30).
 SETTLING_SHARE = 0.2
 
 
