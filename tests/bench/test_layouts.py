@@ -21,7 +21,7 @@ from falloff.spec.network import Network
 LLAMA = Network(name="tiny", layers=5, hidden=48, heads=8, kv_heads=4, ffn=76, vocab=132, source="a test")
 GPT = dataclasses.replace(LLAMA, name="tiny-gpt", style="gpt", kv_heads=8, positions=20)
 CELL = TrainCell(
-    network=LLAMA, layout=Layout(), seq=16, global_batch=8, microbatch=1, learning_rate=1e-2, warmup_steps=1,
+    network=LLAMA, layout=Layout(), seq=16, global_batch=8, microbatch=2, learning_rate=1e-2, warmup_steps=1,
     measured_steps=2, profiled_steps=1, seed=7,
 )  # fmt: skip
 NUM_STEPS = 2

@@ -65,7 +65,8 @@ def split_loss(loss: Callable[[Tensor, Tensor], Tensor], mesh: DeviceMesh) -> Ca
         whole = DTensor.from_local(logits, mesh, [Shard(-1)], run_check=False)
         value = loss(whole, targets)
         assert isinstance(value, DTensor)
-        return value.to_local()
+        # A copy, since torch's zero-bubble schedule detaches the loss in place, which no view allows.
+        return value.to_local().clone()
 
     return of_parts
 
