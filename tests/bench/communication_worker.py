@@ -17,7 +17,8 @@ from fsdp_worker import CPU, built
 from torch.distributed.device_mesh import init_device_mesh
 
 from falloff.bench.communication import install_control
-from falloff.bench.network import token_loss
+from falloff.bench.gradients import Gradients
+from falloff.bench.loss import token_loss
 from falloff.spec.cell import TrainCell, cell_from_json
 
 NUM_STEPS = 6
@@ -45,6 +46,7 @@ def run(cell: TrainCell, mesh) -> dict:
     control = install_control([decoder], cell, CPU)
     optimizer = torch.optim.AdamW(decoder.parameters(), lr=1e-3)
     pauses_s: list[float] = []
+    gradients = Gradients([decoder], 1, CPU, alone=cell.communication == "none")
     num_calls = count_process_group_calls(mesh.get_group())
     calls_before = num_calls()
     calibration_calls = 0
@@ -53,7 +55,7 @@ def run(cell: TrainCell, mesh) -> dict:
     losses, step_s = [], []
     for step in range(NUM_STEPS):
         began_s = time.perf_counter()
-        losses.append(train_step(cell, decoder, optimizer))
+        losses.append(train_step(cell, decoder, optimizer, gradients))
         step_s.append(time.perf_counter() - began_s)
         if step == 0 and control is not None:
             assert not pauses_s
@@ -71,11 +73,12 @@ def run(cell: TrainCell, mesh) -> dict:
     }
 
 
-def train_step(cell: TrainCell, decoder, optimizer) -> float:
+def train_step(cell: TrainCell, decoder, optimizer, gradients: Gradients) -> float:
     tokens = torch.arange(cell.microbatch * (cell.seq + 1)).view(cell.microbatch, -1) * 7 % cell.network.vocab
     optimizer.zero_grad()
     loss = token_loss(decoder(tokens[:, :-1]), tokens[:, 1:])
     loss.backward()
+    gradients.clip(100.0)
     optimizer.step()
     return loss.item()
 

@@ -15,7 +15,8 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 from falloff.bench.fsdp import fsdp_wrapper, sharded_parts, sharding_report
-from falloff.bench.network import Decoder, materialize, token_loss
+from falloff.bench.loss import token_loss
+from falloff.bench.network import Decoder, materialize
 from falloff.spec.cell import TrainCell, cell_from_json
 
 CPU = torch.device("cpu")

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from falloff.bench.fsdp import padded_elements, sharding_report, uses_fsdp
-from falloff.bench.network import Decoder, materialize, token_loss
+from falloff.bench.loss import token_loss
+from falloff.bench.network import Decoder, materialize
 from falloff.spec.cell import TrainCell, cell_to_json
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network

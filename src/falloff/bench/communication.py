@@ -135,7 +135,7 @@ class Delay(Control):
 
     The late rank is late from where the call could begin, which is once the group's call before has ended: NCCL runs
     the calls of a communicator one after the other, whatever streams they are issued to (a launch waits for the
-    communicator's own stream, ncclLaunchPrepare in NCCL 2.28), and a pause beside another call would hide behind it.
+    communicator's own stream, NCCL's ncclLaunchPrepare), and a pause beside another call would hide behind it.
     """
 
     kind = "delay"

@@ -13,12 +13,14 @@ class Gradients:
     """All gradients of the network, as one rank holds its parts of them.
 
     `stages` is the number of pipeline ranks, which hold different parameters; among the others each parameter is
-    sharded or held in copies, as its placements say.
+    sharded or held in copies, as its placements say. `alone` takes this rank's part for every other's, as a step
+    without communication does.
     """
 
-    def __init__(self, modules: Sequence[nn.Module], stages: int, device: torch.device) -> None:
+    def __init__(self, modules: Sequence[nn.Module], stages: int, device: torch.device, *, alone: bool = False) -> None:
         ranks = dist.get_world_size() // stages
         self._device = device
+        self._alone = alone
         self._by_copies: dict[int, list[nn.Parameter]] = defaultdict(list)
         for parameter in (parameter for module in modules for parameter in module.parameters()):
             self._by_copies[ranks // _num_shards(parameter)].append(parameter)
@@ -32,7 +34,10 @@ class Gradients:
         for copies, parameters in self._by_copies.items():
             # Every copy is counted by the rank that holds it, for its share.
             total += torch.nn.utils.get_total_norm(_local_gradients(parameters)).to(self._device).square() / copies
-        dist.all_reduce(total)
+        if self._alone:
+            total *= dist.get_world_size()
+        else:
+            dist.all_reduce(total)
         return total.sqrt()
 
     def clip(self, max_norm: float) -> Tensor:

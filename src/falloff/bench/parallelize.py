@@ -53,7 +53,7 @@ def parallelize(cell: TrainCell, device: torch.device, rank: int) -> Parallel:
     for decoder in decoders:
         _shard(decoder, cell, mesh, device)
     per_rank = cell.global_batch // cell.layout.dp
-    gradients = Gradients(decoders, cell.layout.pp, device)
+    gradients = Gradients(decoders, cell.layout.pp, device, alone=cell.communication == "none")
     return Parallel(
         modules=list(decoders),
         sequences=slice(place.dp * per_rank, (place.dp + 1) * per_rank),
