@@ -1,245 +1,33 @@
-"""The launcher: outcomes, sealing, second comers, dead and interrupted launchers. Ranks are tiny scripts here."""
+"""What a run is, and the processes that runs share."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-import time
+import dataclasses
 from pathlib import Path
 
 import pytest
 
-from falloff import batch, launch, ownership, rawlog
-from falloff.batch import measure
-from falloff.launch import Run
-from falloff.outcome import judge
-from falloff.ownership import processes_of
+from falloff import launch
+from falloff.launch import Processes, Run, rank_command
+from falloff.spec.cell import TrainCell
 from falloff.spec.collectives_cell import CollectivesCell
+from falloff.spec.layout import Layout
+from falloff.spec.network import Network
 from falloff.spec.study import Limits
 
-CELL = CollectivesCell(num_processes=2, collectives=("all_reduce",), message_bytes=(1024,))
-
-COMPLETES = "from falloff import rawlog; rawlog.append_event(RUN_DIR, 'completed')"
-SLEEPS = "import time; time.sleep(60)"
-
-
-@pytest.fixture(autouse=True)
-def own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the tests' lock apart from that of real measurements on this machine."""
-    monkeypatch.setattr(ownership, "LOCK_FOLDERS", (tmp_path,))
-
-
-def ranks_that(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    def command(runs: list[Run]) -> list[str]:
-        head = f"from pathlib import Path; RUN_DIR = Path({str(runs[0].run_dir)!r})\n"
-        return [sys.executable, "-c", head + script]
-
-    monkeypatch.setattr(launch, "rank_command", command)
+NETWORK = Network(name="tiny", layers=2, hidden=32, heads=4, kv_heads=2, ffn=64, vocab=64, source="a test")
+TRAIN = TrainCell(network=NETWORK, layout=Layout(tp=2), seq=16, global_batch=4, microbatch=2)
+RUN = Run(
+    study="s",
+    cell_id="c",
+    repeat=1,
+    cell=CollectivesCell(num_processes=2, collectives=("all_reduce",), message_bytes=(1024,)),
+    limits=Limits(),
+    run_dir=Path("runs/1"),
+    device="cuda",
+)
 
 
-def run_in(folder: Path, timeout_s: float = 30.0) -> Run:
-    return Run(
-        study="s",
-        cell_id="c",
-        repeat=1,
-        cell=CELL,
-        limits=Limits(timeout_s=timeout_s),
-        run_dir=folder / "s" / "c" / "1",
-        device="cpu",
-    )
-
-
-def events_of(run: Run) -> list[dict[str, object]]:
-    return rawlog.read_events(run.run_dir / rawlog.SEALED_NAME)
-
-
-def test_a_run_that_completes_is_sealed_as_ok_with_the_whole_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks_that(monkeypatch, COMPLETES)
-    run = run_in(tmp_path)
-    assert measure(run) == "ok"
-    first, *_, last = events_of(run)
-    assert first["cell"]["message_bytes"] == [1024]  # type: ignore[index]
-    assert first["oversubscribed"] is (len(os.sched_getaffinity(0)) < 2)
-    assert {"git", "versions", "nodes", "limits", "run_id", "backend"} <= set(first)
-    assert last["outcome"] == "ok"
-
-
-def test_work_of_others_is_told_from_the_runs_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    busy = "import time\nwhile time.process_time() < 2: pass"
-    ranks_that(monkeypatch, f"{busy}\n{COMPLETES}")
-    alone = run_in(tmp_path / "alone")
-    measure(alone)
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        beside = run_in(tmp_path / "beside")
-        measure(beside)
-    finally:
-        other.kill()
-        other.wait()
-    cores = os.cpu_count() or 1
-    share = {run: float(str(events_of(run)[-1]["other_cpu_share"])) for run in (alone, beside)}
-    # the other process takes a core, or half of one where there is only one
-    assert share[beside] > 0.4 / cores
-    # whoever else is at work here makes both shares larger, never the run's own two busy seconds
-    capacity_s = float(str(events_of(alone)[-1]["wall_s"])) * cores
-    assert share[alone] <= 1 - 2 / capacity_s + 0.05
-
-
-def test_ranks_that_say_nothing_crashed_even_with_exit_code_0(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks_that(monkeypatch, "pass")
-    assert measure(run_in(tmp_path)) == "crash"
-
-
-def test_ranks_past_the_time_limit_are_ended_with_all_their_children(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks_that(monkeypatch, f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEPS!r}])")
-    run = run_in(tmp_path, timeout_s=1.0)
-    assert measure(run) == "timeout"
-    assert processes_of(str(events_of(run)[0]["run_id"])) == []
-
-
-def test_a_sealed_log_is_never_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ranks_that(monkeypatch, COMPLETES)
-    run = run_in(tmp_path)
-    measure(run)
-    before = (run.run_dir / rawlog.SEALED_NAME).read_bytes()
-    ranks_that(monkeypatch, "raise SystemExit(1)")
-    assert measure(run) == "ok"
-    assert (run.run_dir / rawlog.SEALED_NAME).read_bytes() == before
-
-
-def test_a_sealed_log_that_the_workflow_deleted_before_its_job_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks_that(monkeypatch, COMPLETES)
-    run = run_in(tmp_path)
-    measure(run)
-    before = (run.run_dir / rawlog.SEALED_NAME).read_bytes()
-    (run.run_dir / rawlog.SEALED_NAME).unlink()
-    ranks_that(monkeypatch, "raise SystemExit(1)")
-    assert measure(run) == "ok"
-    assert (run.run_dir / rawlog.SEALED_NAME).read_bytes() == before
-
-
-LAUNCHER = """
-import sys
-from pathlib import Path
-from falloff import batch, launch
-sys.path.insert(0, {tests!r})
-import test_launch as t
-from falloff import ownership
-ownership.LOCK_FOLDERS = (Path({lock!r}),)
-launch.rank_command = lambda runs: [sys.executable, "-c", {script!r}]
-batch.measure(t.run_in(Path({tmp!r})))
-"""
-
-
-def start_launcher(tmp_path: Path, script: str, lock: Path | None = None) -> "subprocess.Popen[bytes]":
-    code = LAUNCHER.format(
-        tests=str(Path(__file__).parent), tmp=str(tmp_path), lock=str(lock or tmp_path), script=script
-    )
-    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
-
-
-def wait_until_open(run: Run, after: str | None = None) -> str:
-    """Return the id of the run, another one than `after`, once its ranks are up."""
-    path = run.run_dir / rawlog.OPEN_NAME
-    for _ in range(300):
-        if path.is_file() and path.read_text().endswith("\n"):
-            run_id = str(json.loads(path.read_text().splitlines()[0])["run_id"])
-            if run_id != after and processes_of(run_id):
-                return run_id
-        time.sleep(0.05)
-    raise AssertionError("the launcher started nothing")
-
-
-def test_a_second_comer_waits_for_the_first_and_measures_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_in(tmp_path)
-    slow = f"import time; time.sleep(2); from pathlib import Path; RUN_DIR = Path({str(run.run_dir)!r}); {COMPLETES}"
-    first = start_launcher(tmp_path, slow)
-    run_id = wait_until_open(run)
-    ranks_that(monkeypatch, "raise SystemExit(1)")
-    assert measure(run) == "ok"
-    assert events_of(run)[0]["run_id"] == run_id
-    assert first.wait() == 0
-
-
-def test_a_dead_launchers_run_is_kept_as_an_attempt_and_repeated_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_in(tmp_path)
-    dead = start_launcher(tmp_path, SLEEPS)
-    orphans = wait_until_open(run)
-    dead.kill()
-    dead.wait()
-    ranks_that(monkeypatch, COMPLETES)
-    assert measure(run) == "ok"
-    assert processes_of(orphans) == []
-    attempt = rawlog.read_events(run.run_dir / "attempt-1" / rawlog.SEALED_NAME)
-    assert attempt[0]["run_id"] == orphans
-    assert attempt[-1]["outcome"] == "killed"
-
-
-def test_a_launcher_that_dies_twice_leaves_killed_as_the_result(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_in(tmp_path)
-    run_id = None
-    for _ in range(2):
-        dead = start_launcher(tmp_path, SLEEPS)
-        run_id = wait_until_open(run, after=run_id)
-        dead.kill()
-        dead.wait()
-    ranks_that(monkeypatch, COMPLETES)
-    assert measure(run) == "killed"
-    assert events_of(run)[-1]["reason"] == "its launcher died"
-
-
-def test_orphans_of_another_lock_do_not_write_into_the_new_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = run_in(tmp_path)
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    dead = start_launcher(tmp_path, SLEEPS, lock=elsewhere)
-    orphans = wait_until_open(run)
-    dead.kill()
-    dead.wait()
-    ranks_that(monkeypatch, COMPLETES)
-    assert measure(run) == "ok"
-    assert processes_of(orphans) == []
-
-
-@pytest.mark.parametrize("left", [b"", b'{"event": "run_sta', b'{"event": "run_started"}\ngarbled\n{"event": "x"}\n'])
-def test_whatever_a_death_or_a_full_disk_left_the_run_can_be_measured_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes
-) -> None:
-    ranks_that(monkeypatch, COMPLETES)
-    run = run_in(tmp_path)
-    run.run_dir.mkdir(parents=True)
-    (run.run_dir / rawlog.OPEN_NAME).write_bytes(left)
-    assert measure(run) == "ok"
-
-
-def test_a_signal_after_the_ranks_have_ended_does_not_throw_the_run_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ranks_that(monkeypatch, COMPLETES)
-
-    def judge_slowly(*arguments: object) -> tuple[str, None]:
-        os.kill(os.getpid(), signal.SIGTERM)
-        return "ok", None
-
-    monkeypatch.setattr(batch, "judge", judge_slowly)
-    run = run_in(tmp_path)
-    with pytest.raises(SystemExit) as ended:
-        measure(run)
-    assert ended.value.code == 128 + signal.SIGTERM
-    assert events_of(run)[-1]["outcome"] == "ok"
+def run_with(name: str = "1", **changes: object) -> Run:
+    return dataclasses.replace(RUN, run_dir=Path("runs") / name, **changes)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("visible", "count"), [(None, 8), ("0,2", 2), ("", 0), ("-1", 0), ("1,-1,2", 1)])
@@ -256,47 +44,64 @@ def test_only_the_gpus_that_cuda_shows_count(monkeypatch: pytest.MonkeyPatch, vi
     assert launch.num_attached_gpus() == count
 
 
-def test_an_interrupted_run_is_not_a_result_and_does_not_count_as_a_death(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = run_in(tmp_path)
-    run_id = None
-    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTERM):
-        launcher = start_launcher(tmp_path, SLEEPS)
-        run_id = wait_until_open(run, after=run_id)
-        launcher.send_signal(number)
-        assert launcher.wait() == 128 + number
-        assert processes_of(run_id) == []
-        assert not (run.run_dir / rawlog.SEALED_NAME).exists()
-    ranks_that(monkeypatch, COMPLETES)
-    assert measure(run) == "ok"
-
-
-LIMITS = Limits(timeout_s=5)
-
-
-def failure(kind: str) -> dict[str, object]:
-    return {"event": "failure", "rank": 1, "kind": kind, "message": "why"}
+def test_runs_of_like_processes_share_them_whatever_their_cells_are() -> None:
+    assert RUN.place == run_with("2", cell=TRAIN, cell_id="d").place
 
 
 @pytest.mark.parametrize(
-    ("events", "exit_code", "timed_out", "outcome"),
+    "changes",
     [
-        ([{"event": "completed"}], 0, False, "ok"),
-        ([{"event": "completed"}], 1, False, "crash"),
-        ([], 0, False, "crash"),
-        ([failure("crash")], 1, True, "timeout"),
-        # a rank that ran out of memory leaves the others to crash on a lost peer: the cause is what counts
-        ([failure("crash"), failure("oom")], 1, False, "oom"),
-        ([failure("unstable")], 1, False, "unstable"),
-        ([{"event": "rank_signalled", "rank": 0, "signal": 9}], 1, False, "killed"),
-        ([], -9, False, "killed"),
-        ([], 143, False, "killed"),
+        {"repeat": 2},
+        {"gpu": 0},
+        {"device": "cpu"},
+        {"limits": Limits(process_memory_bytes=2**30)},
+        {"cell": dataclasses.replace(RUN.cell, num_processes=4)},
+        {"cell": dataclasses.replace(RUN.cell, threads_per_process=2)},
     ],
 )
-def test_the_outcome_is_judged_by_its_cause(
-    events: list[dict[str, object]], exit_code: int, timed_out: bool, outcome: str
+def test_runs_that_differ_in_what_a_process_is_started_with_do_not(changes: dict[str, object]) -> None:
+    assert RUN.place != run_with("2", **changes).place
+
+
+def test_a_run_with_symmetric_memory_has_processes_to_itself() -> None:
+    cell = dataclasses.replace(TRAIN, async_tp=True, compile=True)
+    assert run_with("1", cell=cell).place != run_with("2", cell=cell).place
+
+
+def test_the_command_starts_a_rank_a_process_with_every_run() -> None:
+    command = rank_command([RUN, run_with("2")])
+    assert "--nproc-per-node=2" in command
+    assert command[-4:] == ["-m", "falloff.bench.worker", "runs/1", "runs/2"]
+
+
+@pytest.mark.parametrize(("visible", "shown"), [(None, "1"), ("4,6", "6"), ("GPU-a,GPU-b", "GPU-b")])
+def test_a_run_on_one_gpu_sees_that_one_of_those_shown(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, shown: str
 ) -> None:
-    found, reason = judge(events, exit_code, timed_out, LIMITS)
-    assert found == outcome
-    assert (reason is None) is (outcome == "ok")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert launch._environment_of(run_with(gpu=1), "id")["CUDA_VISIBLE_DEVICES"] == shown
+    assert launch._environment_of(RUN, "id").get("CUDA_VISIBLE_DEVICES") == visible
+
+
+def test_a_user_who_sets_nccls_watchdog_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", raising=False)
+    assert launch._environment_of(RUN, "id")["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "3"
+    monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    assert launch._environment_of(RUN, "id")["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "1"
+
+
+def test_what_the_agent_prints_goes_to_one_run_once(tmp_path: Path) -> None:
+    processes = Processes([RUN])
+    first, second = tmp_path / "1", tmp_path / "2"
+    for folder in (first, second):
+        folder.mkdir()
+    processes._output.write(b"one\n")
+    processes._output.flush()
+    assert processes.take_output(first) == "one\n"
+    processes._output.write(b"two\n")
+    processes._output.flush()
+    assert processes.take_output(second) == "two\n"
+    assert processes.exit_code is None
+    processes.close()

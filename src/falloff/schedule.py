@@ -1,5 +1,6 @@
 """Which runs of a study are measured, in which order, and until when."""
 
+import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -47,7 +48,9 @@ def schedule(study: Study, raw: Path, device: Literal["cpu", "cuda"], choice: Ch
 
 
 def _is_chosen(cell: StudyCell, only: Sequence[str]) -> bool:
-    text = f"{cell.cell_id} {cell.stated}"
+    # without quotes, which a shell would have to be told
+    stated = json.dumps(cell.stated, sort_keys=True, default=str).replace('"', "")
+    text = f"{cell.cell_id} {stated}"
     return not only or any(part in text for part in only)
 
 

@@ -3,7 +3,8 @@ import signal
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from falloff.bench.agent import signalled_ranks
+from falloff import rawlog
+from falloff.bench.agent import runs_in_progress, signalled_ranks
 
 
 def failure(exit_code: int, time_s: int = 100) -> ProcessFailure:
@@ -28,3 +29,13 @@ def failure(exit_code: int, time_s: int = 100) -> ProcessFailure:
 )
 def test_a_rank_that_the_agent_itself_ended_counts_as_no_cause(failures, signalled):
     assert signalled_ranks(failures) == signalled
+
+
+def test_a_signal_is_noted_in_the_run_in_progress_alone(tmp_path):
+    done, going, later = (tmp_path / name for name in ("done", "going", "later"))
+    for folder in (done, going):
+        folder.mkdir()
+        rawlog.append_event(folder, "run_started")
+    rawlog.seal(done)
+    assert runs_in_progress([str(done), str(going), str(later)]) == [going]
+    assert runs_in_progress([str(done)]) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from falloff import rawlog
-from falloff.batch import measure
+from falloff.batch import measure, measure_batch
 from falloff.launch import Run
 from falloff.ownership import processes_of
 from falloff.spec.cell import TrainCell
@@ -46,14 +46,14 @@ def train_cell(**changes) -> TrainCell:
     return TrainCell(**{**stated, **changes})
 
 
-def run_of(cell, tmp_path: Path, **limits) -> Run:
+def run_of(cell, tmp_path: Path, name: str = "run", **limits) -> Run:
     return Run(
         study="test",
         cell_id="cell",
         repeat=1,
         cell=cell,
         limits=Limits(**{"timeout_s": 120.0, **limits}),
-        run_dir=tmp_path / "run",
+        run_dir=tmp_path / name,
         device="cpu",
     )
 
@@ -71,13 +71,13 @@ def test_a_run_that_ends_well_leaves_every_event(tmp_path):
     assert {name: names.count(name) for name in ("process_group", "power", "step", "memory", "trace")} == {
         "process_group": 1,
         "power": 1,
-        "step": 6,
+        "step": 7,
         "memory": 1,
         "trace": 1,
     }
     steps = events_of(run, "step")
-    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6]
-    assert [step["phase"] for step in steps] == ["warmup"] * 2 + ["measured"] * 3 + ["profiled"]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6, 7]
+    assert [step["phase"] for step in steps] == ["warmup"] * 2 + ["measured"] * 3 + ["profiler_warmup", "profiled"]
     assert all(step["tokens"] == 64 and len(step["rank_step_s"]) == 2 for step in steps)
     starts = [step["start_time_s"] for step in steps]
     assert starts == sorted(starts)
@@ -89,8 +89,17 @@ def test_a_run_that_ends_well_leaves_every_event(tmp_path):
     assert memory["kind"] == "process peak resident"
     assert all(50e6 < peak < 5e9 for peak in memory["rank_peak_bytes"])
     (trace,) = events_of(run, "trace")
-    assert trace["steps"] == [6]
+    assert trace["steps"] == [7]
     assert (run.run_dir / trace["file"]).is_file()
+
+
+def test_a_run_in_used_processes_computes_what_it_does_in_new_ones(tmp_path):
+    tensor, sharded = train_cell(layout=Layout(tp=2)), train_cell(layout=Layout(dp_shard=2), seed=1, seq=8)
+    runs = [run_of(cell, tmp_path, f"run{n}") for n, cell in enumerate((tensor, sharded, tensor))]
+    assert [outcome for _, outcome in measure_batch(runs)] == ["ok"] * 3
+    assert [events_of(run)[0]["launch_place"] for run in runs] == [0, 1, 2]
+    first, between, again = ([step["loss"] for step in events_of(run, "step")] for run in runs)
+    assert first == again != between
 
 
 def test_a_sweep_of_collectives_is_right_and_timed(tmp_path):

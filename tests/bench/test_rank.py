@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from falloff.bench.rank import UnstableError, failure_kind
+from falloff.bench.rank import UnstableError, failure_kind, own_device, require_distinct_gpus
 
 
 @pytest.mark.parametrize(
@@ -14,9 +14,48 @@ from falloff.bench.rank import UnstableError, failure_kind
         (OSError(12, "Cannot allocate memory"), "oom"),
         (RuntimeError("CUDA error: out of memory"), "oom"),
         (UnstableError("the loss of step 3 is nan"), "unstable"),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "oom"),
+        (RuntimeError("NCCL error\nLast error:\nCuda failure 2 'out of memory'"), "oom"),
+        (RuntimeError("[unbound_buffer.cc:78] Timed out waiting 2000ms for recv operation to complete"), "hang"),
+        (RuntimeError("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)"), "hang"),
+        (RuntimeError("Timed out after 121 seconds waiting for clients. 1/2 clients joined."), "hang"),
         (RuntimeError("Connection closed by peer"), "crash"),
+        (RuntimeError("Connection timed out"), "crash"),
         (ValueError("seq"), "crash"),
     ],
 )
 def test_a_failure_has_its_kind(error, kind):
     assert failure_kind(error) == kind
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "visible", "index"),
+    # all ranks see all GPUs, or each rank its own alone
+    [(0, 1, 0), (1, 2, 1), (3, 8, 3), (1, 1, 0), (7, 1, 0)],
+)
+def test_a_rank_takes_the_gpu_that_it_is_shown(monkeypatch, local_rank, visible, index):
+    taken = show_gpus(monkeypatch, local_rank, visible)
+    assert own_device("cuda") == torch.device("cuda", index)
+    assert taken == [torch.device("cuda", index)]
+
+
+def test_a_rank_that_is_shown_fewer_gpus_than_ranks_but_not_one_has_none(monkeypatch):
+    show_gpus(monkeypatch, 2, 2)
+    with pytest.raises(ValueError, match="local rank 2 has no GPU of its own: torch sees 2"):
+        own_device("cuda")
+
+
+def show_gpus(monkeypatch, local_rank: int, visible: int) -> list[torch.device]:
+    taken: list[torch.device] = []
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
+    monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+    return taken
+
+
+def test_two_ranks_on_one_gpu_are_an_error_that_names_them(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    require_distinct_gpus(["GPU-a", "GPU-b"])
+    with pytest.raises(ValueError, match=r"ranks 0 and 2 are both on GPU-a, .*CUDA_VISIBLE_DEVICES here is '0'"):
+        require_distinct_gpus(["GPU-a", "GPU-b", "GPU-a"])

@@ -113,7 +113,7 @@ def _add_measure(commands: Any) -> None:
         action="extend",
         default=[],
         metavar="TEXT",
-        help="cells with one of the texts in their id or in what the study states of them",
+        help="cells with one of the texts in their id or in what the study states of them, such as 'compile: true'",
     )
     measure.add_argument(
         "--repeat", type=int, metavar="N", help="this repeat of each cell alone (default: all of them)"
