@@ -15,7 +15,7 @@ def with_role(records: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the records with `role`: main, beside, or None for what is not drawn.
 
     main are the records of others, and of our own sweeps on GPUs one form of each collective: that with the most
-    sizes, of those in bfloat16, of those out of place. beside is a sweep as CUDA graphs where there is one call by call.
+    sizes, of those in bfloat16, of those out of place. beside is one as CUDA graphs where there is one call by call.
     """
     roles = {index: "main" for index, row in enumerate(records) if row["provenance"] != "measured"}
     for series in _grouped(records, _own_indices(records), _SERIES).values():
