@@ -146,15 +146,22 @@ def test_without_a_gpu_there_is_nothing_to_try_unless_the_cpu_is_asked_for(monke
         run_preflight("auto")
 
 
-def test_two_processes_try_everything_on_the_cpu() -> None:
+def test_processes_try_everything_on_the_cpu_each_all_and_every_pair(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "CPU_PROCESSES", 3)
     result = run_preflight("cpu")
     assert result.failure is None
     measures = {(rate.measure, rate.devices) for rate in result.rates}
     own = ("product float32 128, burst", "product float32 128, sustained", "memory copy", "memory triad")
-    together = ("all_reduce 1 MiB", "all_reduce 64 KiB", "pair send_recv 1 MiB", "pair send_recv 64 KiB")
-    assert measures == {(m, (n,)) for m in own for n in range(2)} | {(m, (0, 1)) for m in together}
+    together = {(f"all_reduce {size}", (0, 1, 2)) for size in ("1 MiB", "64 KiB")}
+    of_pairs = {
+        (f"pair {call} {size}", pair)
+        for call in ("all_reduce", "send_recv")
+        for size in ("1 MiB", "64 KiB")
+        for pair in itertools.combinations(range(3), 2)
+    }
+    assert measures == {(m, (n,)) for m in own for n in range(3)} | together | of_pairs
     assert all(value > 0 for one in result.rates for value in one.repeats)
-    assert [load.sm_clock_mhz for load in result.loads] == [None, None]
+    assert [load.sm_clock_mhz for load in result.loads] == [None] * 3
 
 
 def test_a_measuring_process_that_fails_is_a_failure_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,7 +53,9 @@ def _load_rows(loads: Sequence[Load], devices: Sequence[int]) -> list[list[str]]
 def _cells(name: str, unit: str, values: Sequence[float | None]) -> list[str]:
     known = [value for value in values if value]
     ratio = max(known) / min(known) if len(known) > 1 else None
-    return [name, unit, *(decimals(value, 1) for value in values), decimals(ratio, 3)]
+    # a CPU's TFLOP/s are below 1
+    digits = 1 if min(known, default=1.0) >= 1 else 3
+    return [name, unit, *(decimals(value, digits) for value in values), decimals(ratio, 3)]
 
 
 def _together_table(rates: Sequence[Rate]) -> str | None:
