@@ -5,13 +5,14 @@ torchrun ... collectives_worker.py RUN_DIR
 
 import dataclasses
 import sys
+from pathlib import Path
 
 import torch.distributed as dist
 
 from falloff.bench.collective_calls import join_group
 from falloff.bench.collectives import sweep
 from falloff.bench.nccl_algorithms import append_said
-from falloff.bench.rank import Rank, run_as_rank
+from falloff.bench.rank import Rank, agents_store, leave, run_one
 
 
 def work(rank: Rank) -> None:
@@ -26,4 +27,5 @@ def work(rank: Rank) -> None:
 
 
 if __name__ == "__main__":
-    run_as_rank(sys.argv[1:], work)
+    run_one(Path(sys.argv[1]), agents_store(), lambda _: work)
+    leave(0)

@@ -152,7 +152,7 @@ def kill_a_rank(open_log: Path) -> None:
     while time.monotonic() < deadline_s:
         for pid in processes_of(run_id_of(open_log)):
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
-            if b"falloff.bench.train" in command and b"falloff.bench.agent" not in command:
+            if b"falloff.bench.worker" in command and b"falloff.bench.agent" not in command:
                 os.kill(pid, signal.SIGKILL)
                 return
         time.sleep(0.05)

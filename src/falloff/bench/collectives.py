@@ -1,9 +1,5 @@
-"""One rank of a sweep of collectives over message sizes: right, and how long each call took.
+"""One rank of a sweep of collectives over message sizes: right, and how long each call took."""
 
-python -m falloff.bench.collectives RUN_DIR        (started by falloff.bench.agent)
-"""
-
-import sys
 from collections.abc import Callable
 
 import torch
@@ -11,7 +7,7 @@ import torch.distributed as dist
 
 from falloff.bench.collective_calls import Call, Group, join_group, make_call
 from falloff.bench.nccl_algorithms import append_nccl_debug
-from falloff.bench.rank import TORCH_DTYPES, Rank, append_process_group, run_as_rank
+from falloff.bench.rank import TORCH_DTYPES, Rank, append_process_group
 from falloff.bench.timing import clock_for
 from falloff.spec.collectives_cell import CollectivesCell, SweepPoint
 
@@ -84,7 +80,3 @@ def _lap(call: Call, iterations: int, launch: str) -> Callable[[], object]:
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         call_by_call()
     return graph.replay
-
-
-if __name__ == "__main__":
-    run_as_rank(sys.argv[1:], sweep)

@@ -17,6 +17,7 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 from torch.distributed.rendezvous import rendezvous
 
 from falloff import rawlog
+from falloff.bench.attention import allow_backend
 from falloff.spec.cell import Cell, cell_from_json
 from falloff.units import GIB
 
@@ -76,12 +77,6 @@ class Rank:
         """Append an event to the log, on the first rank only."""
         if self.is_first:
             rawlog.append_event(self.run_dir, event, **fields)
-
-
-def run_as_rank(arguments: Sequence[str], work: Callable[[Rank], None]) -> NoReturn:
-    """Do `work` as one rank of the run in the directory `arguments[0]`, and end the process."""
-    run_one(Path(arguments[0]), agents_store(), lambda _: work)
-    leave(0)
 
 
 def run_one(run_dir: Path, store: Store, work_of: Callable[[Cell], Callable[[Rank], None]]) -> bool:
@@ -260,6 +255,7 @@ def _forget_the_run() -> None:
         from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 
         _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    allow_backend("auto")
     gc.collect()
 
 
