@@ -1,6 +1,7 @@
 """The side-by-side with TorchTitan: order, pairs, intervals, weights. TorchTitan itself is not needed."""
 
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 
 from benchmarks.torchtitan import legs
 from benchmarks.torchtitan.__main__ import main, read_changes
-from benchmarks.torchtitan.legs import Place, run_legs, summarise
+from benchmarks.torchtitan.legs import Place, legs_done, run_legs, summarise
 from benchmarks.torchtitan.plan import COMPARED_STEPS, COMPARISONS, Comparison, Leg, leg_order, make_sides
 from benchmarks.torchtitan.ratio import block_ratios, compare, loss_difference
 from benchmarks.torchtitan.request import Request, read_request
@@ -205,7 +206,7 @@ def test_legs_with_a_result_are_left_out_and_none_begins_that_would_end_too_late
         if leg.side == "b" and len(ran) == 2:
             return "status 1, it broke"
         (tmp_path / leg.name).mkdir()
-        (tmp_path / leg.name / legs.RESULT_NAME).write_text("{}")
+        (tmp_path / leg.name / legs.RESULT_NAME).write_text(json.dumps({"boot_id": legs.boot_id()}))
         return None
 
     monkeypatch.setattr(legs, "run_leg", fake)
@@ -222,6 +223,17 @@ def test_legs_with_a_result_are_left_out_and_none_begins_that_would_end_too_late
     assert go_on() == names[5:]
     assert go_on() == []
     assert ran == [names[0], names[1], names[2], names[1], names[3], names[4], names[5]]
+
+
+def test_what_another_machine_left_of_a_block_is_measured_anew(tmp_path: Path) -> None:
+    order = leg_order("ab", 3)
+    starts = {0: ("other", "other"), 1: ("other", None), 2: (legs.boot_id(), None)}
+    for leg in order:
+        start = starts[leg.block][leg.place]
+        if start is not None:
+            (tmp_path / leg.name).mkdir()
+            (tmp_path / leg.name / legs.RESULT_NAME).write_text(json.dumps({"boot_id": start}))
+    assert legs_done(order, tmp_path) == {order[0], order[1], order[4]}
 
 
 def test_a_request_comes_to_the_ranks_as_it_was_made(tmp_path: Path) -> None:

@@ -2,11 +2,12 @@
 
 import json
 import os
+import platform
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ class Place:
 
 
 def run_legs(
-    legs: Iterable[Leg],
+    legs: Sequence[Leg],
     sides: Mapping[str, Side],
     place: Place,
     *,
@@ -45,8 +46,9 @@ def run_legs(
     Return the legs that are left. One that fails is said and left for another time; the others go on.
     """
     left, longest_s = [], 0.0
+    done = legs_done(legs, place.folder)
     for leg in legs:
-        if (place.folder / leg.name / RESULT_NAME).exists():
+        if leg in done:
             continue
         if clock_s() + longest_s > ends_s:
             left.append(leg)
@@ -60,6 +62,36 @@ def run_legs(
         say(f"{leg.name}: {failure or 'done'} in {seconds:.0f} s")
         left += [leg] if failure else []
     return left
+
+
+def legs_done(legs: Sequence[Leg], folder: Path) -> set[Leg]:
+    """Return the legs that need not run: those of this start of the machine, and blocks that are whole.
+
+    The rest of a block that another machine began would be no pair, so what is there of it is measured anew.
+    """
+    starts = {leg: _start_of(folder / leg.name / RESULT_NAME) for leg in legs}
+    blocks: dict[int, set[str | None]] = {}
+    for leg, start in starts.items():
+        blocks.setdefault(leg.block, set()).add(start)
+    return {
+        leg
+        for leg, start in starts.items()
+        if start is not None and (start == boot_id() or len(blocks[leg.block]) == 1)
+    }
+
+
+def _start_of(result: Path) -> str | None:
+    """Return on which start of a machine a result came about, None where there is none."""
+    if not result.exists():
+        return None
+    start: str = json.loads(result.read_text(encoding="utf-8"))["boot_id"]
+    return start
+
+
+def boot_id() -> str:
+    """Return what tells one start of a machine from every other; where none is known (not Linux) the machine's name."""
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text(encoding="utf-8").strip() if path.exists() else platform.node()
 
 
 def run_leg(leg: Leg, side: Side, place: Place, limit_s: float) -> str | None:
@@ -84,6 +116,7 @@ def run_leg(leg: Leg, side: Side, place: Place, limit_s: float) -> str | None:
     result = {
         "leg": leg.__dict__,
         "system": side.system,
+        "boot_id": boot_id(),
         "cell": cell_to_json(side.cell),
         **summarise(json.loads(measured.read_text(encoding="utf-8")), side.cell, watch),
     }

@@ -19,6 +19,12 @@ from falloff.spec.cell import TrainCell
 from falloff.spec.network import Network
 
 CONFIG = "torchtitan/models/llama3/train_configs/llama3_8b.toml"
+# by its docs/float8.md; the head stays as it is, as llama3_8b.toml has it
+_FLOAT8 = (
+    "--model.converters=quantize.linear.float8",
+    "--quantize.linear.float8.enable_fsdp_float8_all_gather",
+    "--quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp",
+)
 Batch = tuple[dict[str, Tensor], Tensor]
 
 
@@ -49,7 +55,7 @@ def titan_arguments(cell: TrainCell, titan_path: str, dump_folder: str) -> list[
         f"--parallelism.fsdp_reshard_after_forward={'default' if cell.reshard_after_forward else 'never'}",
         f"--compile.{'' if cell.compile else 'no-'}enable",
     ]
-    return arguments + (["--model.converters=quantize.linear.float8"] if cell.float8 else [])
+    return arguments + (list(_FLOAT8) if cell.float8 else [])
 
 
 def _all_steps(cell: TrainCell) -> int:
@@ -114,7 +120,7 @@ def run(folder: Path, request: Request, device: torch.device) -> None:
         folder,
         trainer.window,
         torch.stack([torch.stack(parts).sum() for parts in trainer.step_losses]),
-        arguments=[argument.replace(request.titan_path, ".") for argument in arguments],
+        arguments=[argument.replace(request.titan_path, ".").replace(str(folder), ".") for argument in arguments],
         torchtitan=_version(Path(request.titan_path), torchtitan.__version__),
     )
     trainer.close()
@@ -152,7 +158,8 @@ def _timed_trainer(cell: TrainCell, device: torch.device) -> Any:
             self.window = StepWindow(cell, device)
             self.step_losses: list[list[Tensor]] = []
             # It logs before and after the window and not in it: to log it waits for the device, and for other ranks.
-            lines_at = {1, cell.warmup_steps, _all_steps(cell)}
+            # Not at the last step of the warm-up either: the window then begins with the host ahead, as on our side.
+            lines_at = {1, cell.warmup_steps - 1, _all_steps(cell)}
             self.metrics_processor.should_log = lambda step: step in lines_at
 
         def forward_backward_step(self, **batch: Any) -> Tensor:

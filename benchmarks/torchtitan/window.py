@@ -42,7 +42,9 @@ class StepWindow:
         self._peaks: tuple[int | None, int | None] = (None, None)
 
     def start(self) -> None:
-        """Mark the beginning of the first step; ranks begin together."""
+        """Mark the beginning of the first step; ranks begin together, without memory that only setting up took."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
         dist.barrier()
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
@@ -92,15 +94,9 @@ def write_measured(folder: Path, window: StepWindow, losses: Tensor, **facts: An
     total = losses.double()
     dist.all_reduce(total)
     if dist.get_rank() == 0:
-        measured = {"ranks": ranks, "losses": total.tolist(), "boot_id": boot_id(), **versions(), **facts}
+        measured = {"ranks": ranks, "losses": total.tolist(), **versions(), **facts}
         with whole_file(folder / MEASURED_NAME) as path:
             path.write_text(json.dumps(measured), encoding="utf-8")
-
-
-def boot_id() -> str | None:
-    """Return what tells one start of a machine from every other."""
-    path = Path("/proc/sys/kernel/random/boot_id")
-    return path.read_text(encoding="utf-8").strip() if path.exists() else None
 
 
 def versions() -> dict[str, Any]:
@@ -111,5 +107,7 @@ def versions() -> dict[str, Any]:
         "cuda": torch.version.cuda if on_gpu else None,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
         "nccl": ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else None,
-        "settings": {k: v for k, v in sorted(os.environ.items()) if k.startswith(("NCCL_", "TORCH_", "PYTORCH_"))},
+        "settings": {
+            k: v for k, v in sorted(os.environ.items()) if k.startswith(("NCCL_", "PYTORCH_")) and "/" not in v
+        },
     }
