@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from falloff import rawlog
-from falloff.spec.cell import TrainCell, cell_to_json
+from falloff.spec.cell import Cell, TrainCell, cell_to_json
 from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
@@ -53,7 +53,7 @@ def gpu(index: int) -> Event:
     }
 
 
-def first_event(cell: TrainCell | CollectivesCell, device: str, num_node_gpus: int) -> Event:
+def first_event(cell: Cell, device: str, num_node_gpus: int) -> Event:
     node = {
         "host": "node-1",
         "kernel": "6.1",
@@ -181,6 +181,13 @@ def _at_the_root() -> Iterator[None]:
 def write_log(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that seals events as a log in its directory and returns the log's path."""
     return lambda events, outcome=OK: write_native_log(tmp_path, events, outcome)
+
+
+@pytest.fixture
+def begin() -> Callable[[Cell], list[Event]]:
+    """Return the first events of a cell on a node's two GPUs, as a list."""
+    group = {"event": "process_group", "backend": "nccl", "device_names": ["NVIDIA H200"] * 2, "torch": "2.11.0"}
+    return lambda cell: [first_event(cell, "cuda", 2), {**group, "gpu_uuids": ["GPU-0", "GPU-1"]}]
 
 
 @pytest.fixture
