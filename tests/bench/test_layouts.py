@@ -29,7 +29,8 @@ NUM_STEPS = 2
 GPTS = {"network": GPT}
 FULL, SELECTIVE, LOW = {"recompute": "full"}, {"recompute": "selective"}, {"param_dtype": "bfloat16"}
 RING = {"cp_method": "ring"}
-INTERLEAVED, ZERO_BUBBLE = {"pp_schedule": "interleaved", "vpp": 2}, {"pp_schedule": "zero_bubble", "vpp": 2}
+INTERLEAVED = {"pp_schedule": "interleaved", "vpp": 2}
+ZERO_BUBBLE = {"pp_schedule": "zero_bubble", "vpp": 2, "reshard_after_forward": False}
 
 # Each axis alone at two ranks in every way it can compute, and its compositions at four.
 VARIANTS = {
@@ -48,7 +49,7 @@ VARIANTS = {
         ({"dp_replicate": 2, "dp_shard": 2}, [{}, FULL]),
         ({"dp_replicate": 2, "tp": 2}, [{}]),
         ({"dp_shard": 2, "tp": 2}, [{}, SELECTIVE, GPTS]),
-        ({"dp_shard": 2, "pp": 2}, [{}, FULL, INTERLEAVED]),
+        ({"dp_shard": 2, "pp": 2}, [{}, FULL, INTERLEAVED, ZERO_BUBBLE]),
         ({"dp_shard": 2, "cp": 2}, [{}, RING]),
         ({"dp_replicate": 2, "cp": 2}, [{}]),
         ({"tp": 4}, [{}, FULL]),
@@ -133,7 +134,7 @@ def train_in_plain_torch(network: Network) -> Reference:
         optimizer.zero_grad()
         loss = token_loss(decoder(tokens[:, :-1]), tokens[:, 1:])
         loss.backward()
-        norms.append(torch.cat([p.grad.flatten() for p in decoder.parameters()]).norm().item())
+        norms.append(torch.cat([p.grad.flatten().double() for p in decoder.parameters()]).norm().item())
         if step == 1:
             gradients = {name: p.grad.clone() for name, p in decoder.named_parameters()}
         optimizer.step()

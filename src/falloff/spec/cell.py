@@ -148,6 +148,11 @@ def _why_options_do_not_go_together(cell: TrainCell) -> list[str]:
         (cell.vpp > 1 and cell.pp_schedule == "1f1b", f"1f1b runs one stage a rank, found vpp {cell.vpp}"),
         (cell.vpp == 1 and cell.pp_schedule != "1f1b", f"{cell.pp_schedule} needs vpp 2 or more, found 1"),
         (layout.pp == 1 and (cell.vpp, cell.pp_schedule) != (1, "1f1b"), "vpp and pp_schedule need pp above 1"),
+        *_why_zero_bubble_does_not_go_together(cell),
+        (
+            layout.cp > 1 and cell.attention == "math",
+            f"cp {layout.cp} beside attention math, which gives no log-sum-exp to merge parts of attention by",
+        ),
         (cell.loss_chunk_tokens and layout.tp > 1, f"loss_chunk_tokens beside tp {layout.tp}, which cuts the loss"),
         (
             cell.loss_chunk_tokens and layout.pp > 1,
@@ -178,6 +183,22 @@ def _why_options_do_not_go_together(cell: TrainCell) -> list[str]:
         ),
     )
     return [reason for applies, reason in checks if applies]
+
+
+def _why_zero_bubble_does_not_go_together(cell: TrainCell) -> list[tuple[bool, str]]:
+    """Return what torch's backward pass in two halves, for inputs and for weights, cannot do (torch 2.11 and 2.13)."""
+    is_split = cell.pp_schedule == "zero_bubble"
+    return [
+        (is_split and cell.compile, "zero_bubble beside compile: a compiled backward pass cannot be split"),
+        (
+            is_split and cell.recompute != "none",
+            f"zero_bubble beside recompute {cell.recompute}: both halves of its backward pass would recompute",
+        ),
+        (
+            is_split and cell.reshard_after_forward,
+            "zero_bubble needs reshard_after_forward false: the second half of its backward pass gathers nothing",
+        ),
+    ]
 
 
 def _why_the_batch_does_not_split(cell: TrainCell) -> list[str]:
