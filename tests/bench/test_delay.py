@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from falloff.bench.delay import _spin_kernel, pause_on
+from falloff.ingest.kernel_names import classify
 
 
 def test_a_pause_on_a_cpu_takes_as_long_as_asked():
@@ -22,7 +23,9 @@ def test_the_kernel_reads_the_global_timer_until_the_time_has_passed(duration):
     from triton.compiler import ASTSource
 
     source = ASTSource(fn=_spin_kernel(), signature={"duration_ns": duration}, constexprs={})
-    ptx = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1}).asm["ptx"]
+    compiled = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 1})
+    assert classify(compiled.metadata.name).kind == "communication"
+    ptx = compiled.asm["ptx"]
     loop = ptx[ptx.index("This Inner Loop Header") :]
     assert "%globaltimer" in ptx[: ptx.index("This Inner Loop Header")]
     assert "%globaltimer" in loop[: loop.index("bra")]

@@ -4,6 +4,7 @@ from falloff.ingest.kernel_names import NAMING, classify, collective_of
 
 # names as profilers write them
 COMMUNICATION = {
+    "falloff_late_rank": None,
     # NCCL, from before 2.8 to symmetric kernels of 2.27; lower case and prefixed in some exports
     "ncclAllReduceRingLLKernel_sum_f32(ncclColl)": "AllReduce",
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)": "AllReduce",

@@ -24,16 +24,17 @@ def _pause_stream(seconds: float) -> None:
 def _spin_kernel() -> Any:
     """Return a kernel that runs for so many nanoseconds from its own start.
 
-    By the global timer and not by cycles (torch.cuda._sleep): a throttled clock would lengthen the pause.
+    By the global timer and not by cycles (torch.cuda._sleep): a throttled clock would lengthen the pause. By its name
+    traces tell it for communication, which it stands for, and not for computation (ingest/kernel_names.py).
     """
     import triton
     from triton.language.extra.cuda import globaltimer
 
     # not specialised: each value that 16 divides would be compiled anew
     @triton.jit(do_not_specialize=["duration_ns"])
-    def spin(duration_ns):  # type: ignore[no-untyped-def]
+    def falloff_late_rank(duration_ns):  # type: ignore[no-untyped-def]
         begin = globaltimer()
         while globaltimer() - begin < duration_ns:
             pass
 
-    return spin
+    return falloff_late_rank

@@ -57,6 +57,8 @@ _LIBRARIES: tuple[tuple[str, str], ...] = (
     # vLLM, SGLang, AITER: cross_device_reduce_1stage, _2stage; quickreduce
     ("custom all-reduce", r"cross_device_reduce|quick_?reduce"),
     ("mori", r"(?<![a-z])mori::|EpDispatch|EpCombine"),
+    # our own, by which one rank is late for a collective that a control lengthens
+    ("falloff", r"^falloff_late_rank"),
 )
 # TensorRT-LLM's, FlashInfer's and one-off kernels say what they do. Inductor names a fused compute kernel after the
 # graph's operators (triton_poi_fused_all_gather_into_tensor_wait_tensor_0), which is no communication.
