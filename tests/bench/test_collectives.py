@@ -1,5 +1,6 @@
 """A sweep of four ranks on gloo: right in every form, in groups across."""
 
+import contextlib
 import dataclasses
 import subprocess
 import sys
@@ -96,3 +97,27 @@ def test_a_lap_is_so_many_calls():
     call = collectives.Call(run=lambda: runs.append(1), given=None, gotten=None, expected=None)
     collectives._lap(call, 7, "calls")()
     assert len(runs) == 7
+
+
+def test_a_lap_as_a_graph_is_so_many_calls_captured_once_and_replayed(monkeypatch):
+    runs, captures = [], []
+
+    class Graph:
+        def replay(self):
+            runs.append("replay")
+
+    @contextlib.contextmanager
+    def capture(graph, capture_error_mode):
+        captures.append((graph, capture_error_mode))
+        yield
+
+    monkeypatch.setattr("torch.cuda.CUDAGraph", Graph)
+    monkeypatch.setattr("torch.cuda.graph", capture)
+    call = collectives.Call(run=lambda: runs.append("call"), given=None, gotten=None, expected=None)
+    lap = collectives._lap(call, 3, "graph")
+    lap()
+    lap()
+    assert runs == ["call"] * 3 + ["replay"] * 2
+    ((graph, mode),) = captures
+    assert isinstance(graph, Graph)
+    assert mode == "thread_local"
