@@ -179,7 +179,7 @@ def _measure_in(
     """Measure one run; return its outcome, None where the processes that others had used ended before it began."""
     batch.begin(run, processes)
     run.run_dir.mkdir(parents=True, exist_ok=True)
-    rawlog.append_event(run.run_dir, "run_started", **first_event(run, processes.run_id, launch_place))
+    rawlog.append_event(run.run_dir, "run_started", **first_event(run, processes, launch_place))
     started_s, others = time.monotonic(), OtherLoad(batch.run_ids)
     timed_out = yield from _watch(processes, run, is_last=is_last)
     outcome = None
@@ -254,7 +254,8 @@ def _was_lost_before_it_began(run: Run, processes: Processes) -> bool:
         return False
     events = rawlog.read_open_events(run.run_dir)
     kinds = {event["kind"] for event in events if event["event"] == "failure"}
-    return not kinds - {"crash"} and not any(event["event"] == "process_group" for event in events)
+    has_begun = any(event["event"] in ("process_group", "completed") for event in events)
+    return not has_begun and not kinds - {"crash"}
 
 
 def _seal(run: Run, processes: Processes, wall_s: float, others: OtherLoad, *, timed_out: bool) -> str:

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -87,16 +87,16 @@ def rank_command(runs: Sequence[Run]) -> list[str]:
     return [*agent, f"--nproc-per-node={runs[0].cell.num_processes}", *worker]
 
 
-def first_event(run: Run, run_id: str, launch_place: int) -> dict[str, Any]:
+def first_event(run: Run, processes: "Processes", launch_place: int) -> dict[str, Any]:
     """Return the fields of run_started; launch_place counts the runs that its processes have done before."""
-    node = node_fingerprint()
+    node = processes.node
     threads = run.cell.num_processes * run.cell.threads_per_process
     return {
         "schema": rawlog.SCHEMA,
         "study": run.study,
         "cell_id": run.cell_id,
         "repeat": run.repeat,
-        "run_id": run_id,
+        "run_id": processes.run_id,
         "launch_place": launch_place,
         "cell": cell_to_json(run.cell),
         "limits": dataclasses.asdict(run.limits),
@@ -117,6 +117,8 @@ class Processes:
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.run_id = uuid.uuid4().hex
+        # once a launch: a node with eight GPUs answers a hundred questions
+        self.node = node_fingerprint()
         self._runs = runs
         self._environment = _environment_of(runs[0], self.run_id)
         self._ranks: subprocess.Popen[bytes] | None = None
@@ -138,7 +140,7 @@ class Processes:
                 stdout=self._output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=_memory_limiter(self._runs[0].limits.process_memory_bytes),
+                preexec_fn=_limiter(self._runs[0].limits.process_memory_bytes),
             )
 
     @property
@@ -182,7 +184,13 @@ def _environment_of(run: Run, run_id: str) -> dict[str, str]:
     return environment
 
 
-def _memory_limiter(limit_bytes: int | None) -> Any:
-    if limit_bytes is None:
-        return None
-    return lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, limit_bytes))
+def _limiter(memory_bytes: int | None) -> Callable[[], None]:
+    """Return what a process does to itself before it becomes the ranks' agent."""
+
+    def limit() -> None:
+        # NCCL's watchdog aborts its process, and a core of that takes minutes and tens of GB to write
+        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+        if memory_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
+
+    return limit
