@@ -21,7 +21,9 @@ def collective_records(log: Log, cell: CollectivesCell, hardware: Mapping[str, H
     choices = debug_of(debug.get("lines", ())).choices
     shared = {**identity(log), **named, **_group_of(cell, len(log.first["nodes"]))}
     found, ok = _events_of(log), log.last["outcome"] == "ok"
-    unknown = f"algorithm and protocol are not known: {debug['reason']}" if debug.get("reason") else None
+    unknown = (
+        f"algorithm and protocol are not known: {debug['reason']}" if debug.get("reason") and not choices else None
+    )
     return [
         CollectiveRecord(
             record_id=_record_id(log, point),
