@@ -41,6 +41,7 @@ def result(side: str, block: int, rate: float, **changes: Any) -> dict[str, Any]
         "cell": cell_to_json(cell),
         "tokens_per_gpu_s": rate,
         "boot_id": "one",
+        "gpu": "NVIDIA H200",
         "ranks": [
             {
                 "time_s": [0.5 * n for n in range(steps + 1)],
@@ -169,7 +170,24 @@ def test_the_table_says_whether_the_goal_is_met_and_losses_agree() -> None:
     text = "\n".join(show(results))
     assert "at least 1.00: NO" in text
     assert "differ by 0.000% at most (within 1%: yes)" in text
+    assert text.endswith("our cell differs from theirs in: nothing")
     assert "| 0.5000 | 8 + 18 | 1.0 / not known | 650 / 660 | not known |" in text
+
+
+def test_mfu_is_over_the_peak_of_the_gpu_and_not_known_without_one() -> None:
+    cell = sides_of("ours_none_1")["ours_none_1"].cell
+    # 6 (N - N_embedding) + 12 L h s FLOPs a token; an H200's dense bfloat16 peak is 989.4e12
+    token_flops = 6 * (NETWORK.params - NETWORK.embedding_params) + 12 * 2 * 32 * cell.seq
+    half = 0.5 * 989.4e12 / token_flops
+    known, unknown = result("ours_none_1", 0, half), result("ours_none_1", 0, half, gpu="NVIDIA of no name")
+    assert show([known])[2].split(" | ")[4] == "50.00"
+    assert show([unknown])[2].split(" | ")[4] == "not known"
+
+
+def test_what_our_best_changes_is_named() -> None:
+    best = sides_of("ours_best", best={"microbatch": 2, "compile": False})["ours_best"].cell
+    results = [result("titan_none_1", 0, 100.0), result("ours_best", 0, 108.0, cell=cell_to_json(best))]
+    assert show(results)[-1] == "  our cell differs from theirs in: global_batch 4, microbatch 2, compile False"
 
 
 def test_a_rate_counts_the_steps_after_the_warm_up_from_the_first_rank_to_the_last() -> None:
@@ -223,6 +241,21 @@ def test_legs_with_a_result_are_left_out_and_none_begins_that_would_end_too_late
     assert go_on() == names[5:]
     assert go_on() == []
     assert ran == [names[0], names[1], names[2], names[1], names[3], names[4], names[5]]
+
+
+def test_a_first_leg_that_compiles_does_not_hold_back_those_that_need_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, durations = [0.0], iter([100.0, 100.0, 50.0, 50.0, 50.0, 50.0])
+
+    def fake(*_request: Any) -> None:
+        now[0] += next(durations)
+
+    monkeypatch.setattr(legs, "run_leg", fake)
+    place = Place(folder=tmp_path, titan_path=tmp_path, device="cpu", leg_limit_s=200.0)
+    sides: Any = dict.fromkeys("ab")
+    left = run_legs(leg_order("ab", 3), sides, place, ends_s=360.0, say=str, clock_s=lambda: now[0])
+    assert [leg.name for leg in left] == ["block02.1.b"]
 
 
 def test_what_another_machine_left_of_a_block_is_measured_anew(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from benchmarks.torchtitan.request import MEASURED_NAME
 from falloff.outputs import whole_file
 from falloff.spec.cell import TrainCell
+from falloff.units import MILLI
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +78,7 @@ class StepWindow:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
             zero = self._marks[0]
-            time_s = [self._zero_time_s + zero.elapsed_time(mark) / 1000 for mark in self._marks]
+            time_s = [self._zero_time_s + zero.elapsed_time(mark) * MILLI for mark in self._marks]
             # NVML writes the prefix, torch does not
             uuid = f"GPU-{torch.cuda.get_device_properties(self._device).uuid}".replace("GPU-GPU-", "GPU-")
         else:
@@ -100,9 +101,10 @@ def write_measured(folder: Path, window: StepWindow, losses: Tensor, **facts: An
 
 
 def versions() -> dict[str, Any]:
-    """Return the versions that a rate depends on."""
+    """Return the GPU, the versions and the settings that a rate depends on."""
     on_gpu = torch.cuda.is_available()
     return {
+        "gpu": torch.cuda.get_device_name() if on_gpu else None,
         "torch": torch.__version__,
         "cuda": torch.version.cuda if on_gpu else None,
         "cudnn": torch.backends.cudnn.version() if on_gpu else None,
