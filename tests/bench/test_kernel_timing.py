@@ -88,4 +88,4 @@ def test_short_kernels_are_captured_until_a_graph_is_long_enough(monkeypatch: py
         monkeypatch.setattr(kernel_timing, "_measured_s", lambda _run, _device, s=call_s: 2 * s)
         unit = make_unit([lambda: None, lambda: None], torch.device("cuda"), graph=True)
         assert unit.is_graph == (call_s < 1e-3)
-    assert asked == [5, 128]
+    assert asked == [25, 128]

@@ -1,12 +1,14 @@
 """Tables of kernels out of raw logs."""
 
 import dataclasses
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from falloff.cli.main import main
 from falloff.ingest.native import read_native_kernels, read_native_log
 from falloff.ingest.recognise import read_any
 from falloff.records import KernelRecord, read_records, write_records
@@ -129,3 +131,26 @@ def test_records_come_back_from_their_file(written: Write, tmp_path: Path) -> No
     frame = read_records([tmp_path / "x.parquet"], KernelRecord)
     assert list(frame.columns) == [field.name for field in dataclasses.fields(KernelRecord)]
     assert list(frame["shape_sizes"].iloc[0]) == [64, 48, 32]
+
+
+def test_a_shipped_table_is_read_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path("tests/data/native/tables/kernels-1-0a1b2c3d/1/events.jsonl")
+    records = read_native_kernels(path)
+    assert {record.operation for record in records} >= {
+        "launch",
+        "gemm",
+        "attention_forward",
+        "swiglu_forward",
+        "adamw",
+    }
+    assert {record.mode for record in records} == {None, "burst", "window", "sustained"}
+    assert {record.outcome for record in records if record.mode is None} == {"refused"}
+    assert main(["ingest", str(path)]) == 0
+    printed = capsys.readouterr().out
+    assert "gemm_wgrad" in printed
+    assert "tokens=64 width=48" in printed
+    assert "refused: it needs a GPU (4 records)" in printed
+    assert main(["ingest", str(path), "--json"]) == 0
+    (item,) = json.loads(capsys.readouterr().out)["read"]
+    assert len(item["kernels"]) == len(records)
+    assert item["kernels"][0]["computed"]["call_s"] > 0

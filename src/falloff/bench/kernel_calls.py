@@ -164,15 +164,15 @@ def _operator_name(shape: KernelShape) -> str:
 
 def _operator(shape: KernelShape, function: Callable[..., Tensor], device: torch.device) -> Call:
     """Return an operator's forward without gradients, or its forward and backward."""
-    _, make_inputs = _OPERATORS[_operator_name(shape)]
+    as_written, make_inputs = _OPERATORS[_operator_name(shape)]
     inputs = make_inputs(shape.shape, TORCH_DTYPES[shape.dtype], device)
     if not shape.operation.endswith("_backward"):
         inputs = [tensor.detach() for tensor in inputs]
         return lambda: function(*inputs)
     gradient = None
     if _operator_name(shape) != "cross_entropy":
-        with torch.no_grad():
-            gradient = torch.randn_like(function(*inputs))
+        with torch.no_grad():  # not `function`, which would be compiled once more for this
+            gradient = torch.randn_like(as_written(*inputs))
     trained = [tensor for tensor in inputs if tensor.requires_grad]
     return lambda: torch.autograd.grad(function(*inputs), trained, gradient)
 

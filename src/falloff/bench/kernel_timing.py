@@ -14,8 +14,8 @@ from falloff.units import MICRO, MILLI
 
 MAX_LAPS = 50
 MIN_LAPS = 3
-# An event resolves half a microsecond; a lap of this is known to 0.5 %.
-LAP_S = 100 * MICRO
+# An event resolves half a microsecond, and a graph begins a microsecond or two after the one before: half a percent.
+LAP_S = 500 * MICRO
 MAX_CALLS = 256  # in one graph
 # The host launches a call in 5 to 100 us; of longer ones the GPU never waits for it.
 GRAPH_BELOW_S = 1 * MILLI
