@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-REFERENCE := h200 strong_scaling collectives comparability
+REFERENCE := h200 overlap strong_scaling collectives comparability
 
 .PHONY: figures test check mutants measure benchmarks reference clean
 .DEFAULT_GOAL := figures

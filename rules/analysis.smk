@@ -38,6 +38,22 @@ rule tabulate_h200:
         "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
+rule tabulate_overlap:
+    input:
+        runs=records_of("h200", "runs"),
+        code=code_of("workflow_scripts/tabulate_overlap.py"),
+    output:
+        table="results/tables/overlap.parquet",
+        coverage="results/tables/overlap.coverage.parquet",
+    log:
+        "logs/tabulate/overlap.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_overlap.py --runs {input.runs:q} "
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
 rule tabulate_strong_scaling:
     input:
         runs=external_records("runs", "falloff-training-cells"),

@@ -4,6 +4,7 @@
 FIGURES = [
     *(["this_machine"] if logs_of("laptop") else []),
     "h200",
+    "overlap",
     "strong_scaling",
     "collectives",
     "comparability",
@@ -24,6 +25,7 @@ localrules:
     ingest_external,
     tabulate_this_machine,
     tabulate_h200,
+    tabulate_overlap,
     tabulate_strong_scaling,
     tabulate_collectives,
     tabulate_comparability,

@@ -55,9 +55,32 @@ def tabulated(tmp_path):
     return tabulate
 
 
-def cell(table, panel, technique="compiled"):
-    (row,) = table[(table["panel"] == panel) & (table["technique"] == technique)].to_dict("records")
+def cell(table, panel, name="dp_shard 2"):
+    (row,) = table[(table["panel"] == panel) & (table["name"] == name)].to_dict("records")
     return row
+
+
+def ours(number, layout, *, rate=8192.0, uuids=("A", "B"), **changes):
+    """One of our own runs; layout are the axes that are not 1."""
+    axes = {"dp_replicate": 1, "dp_shard": 1, "tp": 1, "pp": 1, "cp": 1, **layout}
+    gpus = len(uuids)
+    fields = {
+        "provenance": "measured",
+        "source": "falloff bench",
+        "study": "h200",
+        "cell_id": str(sorted({**layout, **{k: str(v) for k, v in changes.items()}}.items())),
+        "num_gpus": gpus,
+        "gpu_uuids": uuids,
+        "driver": "580",
+        "torch": "2.11",
+        "cuda": "13.0",
+        "power_limit_w": 700.0,
+        "microbatch": 1,
+        "recompute": "none",
+        "tokens_per_step": 8192.0 * gpus,
+        "window_tokens": rate * gpus * 4.0,
+    }
+    return run(f"h200/{number}/1", **{**axes, **fields, **changes})
 
 
 def test_each_metric_of_a_run_is_a_row(tabulated):
@@ -67,13 +90,13 @@ def test_each_metric_of_a_run_is_a_row(tabulated):
     assert cell(table, "mfu")["y"] == pytest.approx(flops * 8192 / 1e15)
     assert cell(table, "draw_w")["y"] == pytest.approx(600)
     assert cell(table, "energy_per_token_j")["y"] == pytest.approx(4096 / 65536)
-    assert cell(table, "exposed_share")["y"] == pytest.approx(0.05)
+    assert cell(table, "exposed_s")["y"] == pytest.approx(0.05 * 2.0)
 
 
-def test_communication_of_a_step_is_told_from_what_of_it_is_exposed(tabulated):
+def test_exposed_seconds_are_the_traces_share_of_a_step_of_the_window(tabulated):
     table, _ = tabulated(run("c", trace_comm_s=0.2, trace_exposed_comm_s=0.01, trace_span_s=2.0))
-    assert cell(table, "communication_share")["y"] == pytest.approx(0.1)
-    assert cell(table, "exposed_share")["y"] == pytest.approx(0.005)
+    # 32,768 tokens a step at 65,536 in 4 s
+    assert cell(table, "exposed_s")["y"] == pytest.approx(0.005 * 2.0)
 
 
 def test_peak_memory_the_cap_and_what_held_the_clocks_down_stand_beside_the_rates(tabulated):
@@ -89,13 +112,19 @@ def test_energy_without_a_counter_follows_from_the_draw(tabulated):
     assert cell(table, "energy_per_token_j")["y"] == pytest.approx(600 / 8192)
 
 
-def test_a_run_without_a_trace_says_so_and_has_no_share(tabulated):
+def test_a_run_without_a_trace_says_so_and_has_no_exposed_seconds(tabulated):
     table, coverage = tabulated(run("e", compile=False))
-    row = cell(table, "exposed_share", "eager")
+    row = cell(table, "exposed_s")
     assert math.isnan(row["y"])
     assert row["label"] == "no trace"
     missing = coverage[coverage["status"] == "missing"]
-    assert missing["reason"].tolist() == ["no trace"]
+    assert missing["reason"].tolist() == ["no trace", "no log in data/raw/h200"]
+
+
+def test_what_the_allocator_held_stands_for_memory_where_it_is_known(tabulated):
+    table, _ = tabulated(ours(1, {"dp_shard": 2}, memory_bytes=80.0, reserved_memory_bytes=95.0))
+    row = cell(table, "memory_bytes")
+    assert (row["y"], row["memory_kind"]) == (95.0, "cuda peak reserved")
 
 
 def test_one_launch_has_no_interval_and_three_have_one(tabulated):
@@ -111,49 +140,48 @@ def test_one_launch_has_no_interval_and_three_have_one(tabulated):
     assert coverage["n"].tolist()[0] == 3
 
 
-def test_runs_of_another_layout_or_provenance_are_other_series(tabulated):
-    table, _ = tabulated(run("a"), run("b", compile=False), run("c", dp_shard=1, tp=2), run("d", provenance="measured"))
-    rows = table[table["panel"] == "mfu"]
-    assert len(rows) == 4
-    assert "compiled, 2 GPUs, tp 2, imported" in set(rows["series"])
-
-
-def test_runs_of_one_cell_from_two_sources_are_rows_of_their_own(tabulated):
-    theirs = [run("first/compiled"), run("first/eager", compile=False, draw_w=590.0)]
-    mine = [run("mine/compiled", source="My two, H200", window_s=4.3, draw_w=None)]
-    table, coverage = tabulated(*theirs, *mine)
-    rows = table[table["panel"] == "tokens_per_gpu_s"]
-    assert sorted(rows["name"]) == ["compiled, My two, H200", "compiled, torchtitan", "eager, torchtitan"]
-    assert rows["series"].is_unique
-    # each value is one record's own
-    assert rows.set_index("name")["y"].round(3).to_dict() == {
-        "compiled, torchtitan": 8192,
-        "eager, torchtitan": 8192,
-        "compiled, My two, H200": round(65536 / 2 / 4.3, 3),
-    }
-    assert set(rows["shared"]) == {"2 GPUs, dp_shard 2"}
-    # eager and compiled are a pair within one source alone
-    assert sorted(rows.groupby("setting").size()) == [1, 2]
-    assert coverage[coverage["status"] == "imported"]["cell"].is_unique
-
-
-def test_two_folders_of_one_title_are_told_apart_by_where_their_logs_lie(tabulated):
-    table, _ = tabulated(run("first/a"), run("second/a", window_s=4.3), run("second/b", window_s=4.4))
-    rows = table[table["panel"] == "tokens_per_gpu_s"].set_index("name")
-    assert rows["n"].to_dict() == {"compiled, first": 1, "compiled, second": 2}
-
-
-def test_another_power_limit_or_torch_is_no_repeat(tabulated):
-    table, _ = tabulated(run("a", torch="2.7"), run("b", torch="2.8"), run("c", torch="2.8", power_limit_w=500.0))
-    rows = table[table["panel"] == "tokens_per_gpu_s"]
-    assert set(rows["n"]) == {1}
-    assert "compiled, power_limit_w 500, torch 2.8" in set(rows["name"])
-
-
-def test_a_failed_run_is_in_the_coverage_and_not_in_the_table(tabulated):
+def test_a_failed_run_of_others_is_in_the_coverage_and_not_in_the_table(tabulated):
     table, coverage = tabulated(run("a"), run("b", outcome="oom", outcome_reason="rank 0", window_tokens=None))
     assert set(table["source_ref"]) == {"a.log"}
     assert coverage[coverage["status"] == "failed"]["reason"].tolist() == ["oom: rank 0"]
+
+
+def test_ours_and_others_stand_under_headings_of_their_own(tabulated):
+    table, coverage = tabulated(run("a"), ours(1, {"dp_shard": 2}))
+    rows = table[table["panel"] == "mfu"].sort_values("place")
+    assert rows["heading"].tolist() == ["llama3-8b, measured", "llama3-8b, torchtitan"]
+    assert rows["provenance"].tolist() == ["measured", "imported"]
+    assert set(coverage["status"]) == {"measured", "imported", "missing"}
+
+
+def test_an_efficiency_is_over_one_rank_on_each_of_the_same_gpus(tabulated):
+    ones = [ours(gpu, {}, uuids=(gpu,), rate=10000.0) for gpu in ("A", "B")]
+    table, _ = tabulated(*ones, ours(1, {"dp_shard": 2}, rate=9700.0), ours(2, {"tp": 2}, rate=9000.0))
+    assert cell(table, "efficiency")["y"] == pytest.approx(0.97)
+    assert cell(table, "efficiency", "tp 2")["y"] == pytest.approx(0.9)
+    table, _ = tabulated(ones[0], ours(1, {"dp_shard": 2}, rate=9700.0))
+    row = cell(table, "efficiency")
+    assert math.isnan(row["y"])
+    assert row["label"] == "not every GPU of the two ran alone"
+
+
+def test_a_cell_that_went_out_of_memory_is_a_row_that_says_so(tabulated):
+    lost = ours(
+        "A", {}, uuids=("A",), outcome="oom", outcome_reason="no", window_s=None, window_tokens=None, draw_w=None
+    )
+    table, coverage = tabulated(lost, ours(1, {"dp_shard": 2}))
+    row = cell(table, "tokens_per_gpu_s", "1 GPU")
+    assert (row["outcome"], row["label"], row["n"]) == ("oom", "out of memory", 0)
+    assert cell(table, "efficiency")["label"] == "one GPU: out of memory"
+    assert coverage[coverage["status"] == "failed"]["reason"].tolist() == ["oom: no"]
+
+
+def test_a_control_is_nowhere_in_the_table(tabulated):
+    plain = ours(1, {"dp_shard": 2}, rate=9700.0)
+    silent = ours(2, {"dp_shard": 2}, rate=9999.0, control="no communication", communication="none")
+    late = ours(3, {"dp_shard": 2}, rate=5000.0, control="delay", delay_factor=2.0)
+    alone, beside = tabulated(plain)[0], tabulated(plain, silent, late)[0]
+    pd.testing.assert_frame_equal(alone, beside)
 
 
 def test_no_run_on_an_h200_is_an_error(tabulated):
@@ -161,7 +189,7 @@ def test_no_run_on_an_h200_is_an_error(tabulated):
         tabulated(run("a", hardware="h100-sxm"))
 
 
-def test_a_traced_step_is_told_by_parts_that_add_up(tabulated):
+def test_exposed_seconds_are_told_by_collective_and_add_up(tabulated):
     parts = {
         "trace_span_s": 2.0,
         "trace_compute_s": 1.5,
@@ -173,14 +201,7 @@ def test_a_traced_step_is_told_by_parts_that_add_up(tabulated):
         "trace_exposed_collective_s": (0.1, 0.15),
     }
     table, _ = tabulated(run("c", **parts), run("e", compile=False))
-    rows = table[table["panel"] == "step_parts"].sort_values("place")
-    assert rows["part"].tolist() == [
-        "compute",
-        "exposed AllGather",
-        "other exposed communication",
-        "exposed copies",
-        "idle",
-    ]
-    assert rows["y"].sum() == pytest.approx(1)
-    assert set(rows["span_s"]) == {2.0}
-    assert set(rows["name"]) == {"compiled"}
+    rows = table[table["panel"] == "exposed_parts"].sort_values("order")
+    assert rows["part"].tolist() == ["exposed AllGather", "other exposed communication"]
+    assert rows["y"].sum() == pytest.approx(cell(table, "exposed_s", "dp_shard 2, compiled")["y"])
+    assert set(rows["name"]) == {"dp_shard 2, compiled"}

@@ -1,10 +1,11 @@
 import math
+import random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.analysis.uncertainty import pool_runs, pooled_interval, run_interval, t_quantile
+from falloff.analysis.uncertainty import pool_runs, pooled_interval, ratio_interval, run_interval, t_quantile
 
 # Two-sided 95 % quantiles of Student's distribution as printed in tables (Fisher and Yates, table III).
 PRINTED = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 9: 2.262, 10: 2.228, 30: 2.042, 120: 1.980}
@@ -115,3 +116,33 @@ def test_the_order_of_cells_does_not_matter_and_more_runs_narrow_the_interval() 
 def test_impossible_runs_make_no_pool(values: list[float]) -> None:
     with pytest.raises(ValueError, match="above zero and finite"):
         pool_runs([values])
+
+
+def test_a_ratio_is_over_the_mean_of_its_parts_with_an_interval_that_covers_as_often_as_it_says() -> None:
+    rng = random.Random(5)
+    covered = 0
+    for _ in range(400):
+        runs = [90.0 * math.exp(rng.gauss(0, 0.01)) for _ in range(3)]
+        parts = [[base * math.exp(rng.gauss(0, 0.01)) for _ in range(3)] for base in (95.0, 105.0)]
+        found = ratio_interval(runs, parts)
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= 0.9 <= found.high
+    # 380 of 400 are meant; three standard deviations of the count are 13
+    assert 367 <= covered <= 393
+
+
+def test_a_ratio_of_single_runs_borrows_a_pool_or_has_no_interval() -> None:
+    alone = ratio_interval([90.0], [[100.0]])
+    assert (alone.center, alone.low) == (pytest.approx(0.9), None)
+    pool = pool_runs([[100.0, 101.0, 99.0], [50.0, 50.5, 49.5]])
+    borrowed = ratio_interval([90.0], [[100.0]], pool)
+    assert borrowed.low is not None
+    assert borrowed.low < 0.9
+    assert pool is not None
+    assert borrowed.kind == pool.words
+
+
+def test_a_ratio_over_nothing_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one part"):
+        ratio_interval([90.0], [])

@@ -80,8 +80,14 @@ def test_a_control_is_told_and_flagged_where_the_log_does_not_say_that_it_was_in
 
 
 def test_a_control_in_force_has_no_flag(read: Read) -> None:
-    run = read({"event": "control", "kind": "delay", "calls": []}, delay_factor=1.5)
+    gather = {"collective": "all_gather", "message_bytes": 64, "num_ranks": 2}
+    calls = [
+        {**gather, "num": 4, "base_s": 0.01, "delay_s": 0.015},
+        {**gather, "num": 1, "base_s": 0.1, "delay_s": 0.15},
+    ]
+    run = read({"event": "control", "kind": "delay", "calls": calls}, delay_factor=1.5)
     assert (run.control, run.delay_factor, run.flags) == ("delay", 1.5, None)
+    assert (run.base_communication_s, run.added_communication_s) == (pytest.approx(0.14), pytest.approx(0.21))
 
 
 def test_an_ordinary_run_is_no_control(read: Read) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from falloff.report import panels, style
+from falloff.report import panels, style, value_rows
 
 
 def test_a_line_never_joins_points_of_different_provenance(frame, drawn):
@@ -110,10 +110,17 @@ def test_dots_stand_in_rows_under_their_headings_and_a_change_is_an_arrow():
     assert sum(text.arrow_patch is not None for text in ax.texts) == 1
 
 
-def test_a_bar_without_a_value_says_why(frame):
-    _fig, axes = panels.new_figure(1, 1, width_in=3, height_in=1)
-    rows = frame(series=["a", "b", "c", "d"], y=[1.0, None, 2.0, 3.0], label=[None, "no trace", None, None])
-    places = {name: float(i) for i, name in enumerate("abcd")}
-    panels.value_bars(axes[0, 0], rows, places=places, colors=dict.fromkeys("abcd", style.NAVY), words=style.tick_label)
-    assert [text.get_text() for text in axes[0, 0].texts] == ["1", "no trace", "2", "3"]
-    assert len(axes[0, 0].patches) == 3
+def test_bands_are_laid_out_each_by_itself_and_a_panel_without_a_cell_says_what_it_lacks():
+    fig, bands, axes = panels.new_bands([2, 3], [1.0, 1.5], width_in=6)
+    assert [len(row) for row in axes] == [2, 3]
+    assert len(bands) == 2
+    assert fig.get_size_inches().tolist() == [6.0, 2.5]
+    panels.lacking(axes[1][0], "no run has a control")
+    assert [text.get_text() for text in axes[1][0].texts] == ["no run has a control"]
+    assert not axes[1][0].axison
+
+
+def test_handles_of_colours_lines_and_lost_runs_say_their_words():
+    color, line, lost = panels.color_handle("#112233", "a"), panels.line_handle("#112233", "b"), panels.lost_handle("c")
+    assert [handle.get_label() for handle in (color, line, lost)] == ["a", "b", "c"]
+    assert lost.get_marker() == value_rows.LOST_MARK

@@ -1,6 +1,5 @@
-"""The table of figure h200: runs on H200 GPUs, ours and imported ones, metric by metric."""
+"""The table of figure h200: each layout on one and two H200 GPUs, ours and imported runs apart, metric by metric."""
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,68 +7,45 @@ from typing import Any
 import pandas as pd
 
 from falloff.analysis import points
+from falloff.analysis.controls import ordinary
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.analysis.efficiency import Row, mfu, number, tokens_per_gpu_s
-from falloff.analysis.step_breakdown import step_parts
+from falloff.analysis.efficiency import Row, mean_step_s, mfu, number, tokens_per_gpu_s
+from falloff.analysis.gpu_ends import efficiency_from_one_gpu
+from falloff.analysis.h200_cells import Cell, cells_of_figure
+from falloff.analysis.step_breakdown import EXPOSED, step_parts
 from falloff.spec.hardware import Hardware, find_hardware
 
 FIGURE = "h200"
 # what NVML and the logs call it
 GPU_NAME = "NVIDIA H200"
-
-# records that agree in all of these, and come from one folder of logs, are launches of one cell
-CELL_FIELDS = (
-    "provenance",
-    "source",
-    "origin",
-    "framework",
-    "network",
-    "num_gpus",
-    "dp_replicate",
-    "dp_shard",
-    "tp",
-    "pp",
-    "cp",
-    "seq",
-    "microbatch",
-    "global_batch",
-    "recompute",
-    "param_dtype",
-    "compile",
-    "gpu_name",
-    "power_limit_w",
-    "torch",
-)
-# where cells differ in one of these, each is named by it
-_NAMED = ("source", "network", "framework", "seq", "microbatch", "global_batch", "recompute", "param_dtype")
-# of two sources these mostly differ, and the source says so; within one they are what tells two runs apart
-_NAMED_WITHIN_A_SOURCE = ("gpu_name", "power_limit_w", "torch")
-_BARE = ("source", "network", "framework", "gpu_name")  # need no word before the value
+EFFICIENCY = "efficiency"
+RESERVED = "cuda peak reserved"  # what TorchTitan prints, and of ours the second figure
+OUT_OF_MEMORY = "out of memory"
 
 
 def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the figure's table and its coverage, from the records of runs on any hardware.
 
-    One row a cell and metric: tokens/s per GPU, MFU, peak memory in bytes, W per GPU, J per token, and the shares of
-    a traced step in which communication runs at all and runs exposed. A metric that a cell lacks is a row without y
-    whose label says why. Panel step_parts has a row for each part of a cell's traced steps, its share of their span as
-    y and the span as span_s; a cell without a trace has none. No cell joins runs of two sources. series names a cell,
-    name in short: without what all cells share, which is `shared`; setting is all of it but the technique, so that an
-    eager and a compiled cell of one setting differ in nothing else. ValueError where no run on H200 ended well.
+    A row of the figure is a cell: of our own runs those of `h200_cells.cells_of_figure`, of others' all. heading is
+    its network and source, name what it is called below that, place its row from the top. Panels, a row a cell each:
+    tokens_per_gpu_s, mfu, draw_w (W per GPU), energy_per_token_j, memory_bytes, exposed_s (seconds a step in which
+    communication runs exposed), and exposed_parts, a row for each collective with its part of them. A metric that a
+    cell lacks is a row without y whose label says why; of a cell that went out of memory all are. efficiency, of cells
+    on two GPUs: tokens/s per GPU over those of one rank on the same GPUs. Controls are left out. ValueError where no
+    run on H200 ended well.
     """
-    here = runs.loc[runs["hardware"] == find_hardware(GPU_NAME, known).name]
-    good = here.loc[here["outcome"] == "ok"]
-    if good.empty:
+    here = ordinary(runs.loc[runs["hardware"] == find_hardware(GPU_NAME, known).name])
+    if (here["outcome"] != "ok").all():
         raise ValueError(f"figure {FIGURE}: none of {len(runs)} records is a run on {GPU_NAME} that ended well")
-    good = good.assign(origin=good["record_id"].str.rpartition("/")[0])
-    cells = list(points.groups(good, CELL_FIELDS))
-    named = cell_names(cells)
+    drawn, beside = cells_of_figure(here)
     metrics = _metrics(known)
-    spreads = {panel: points.pools(cells, metric) for panel, (metric, _) in metrics.items()}
-    table = points.points_frame(
-        [row for group, names in zip(cells, named, strict=True) for row in _cell_rows(group, names, metrics, spreads)]
-    )
-    return table, coverage_frame(_coverage(here, cells, [names["series"] for names in named]))
+    spreads = {
+        panel: points.pools([cell.launches for cell in drawn if cell.ended_well], metric)
+        for panel, (metric, _) in metrics.items()
+    }
+    rows = [row for cell in drawn for row in _cell_rows(cell, metrics, spreads)]
+    rows += [_efficiency_row(cell, drawn, spreads["tokens_per_gpu_s"]) for cell in drawn if _has_efficiency(cell)]
+    return points.points_frame(rows), coverage_frame(_coverage(drawn, beside))
 
 
 def _metrics(known: dict[str, Hardware]) -> dict[str, tuple[points.Metric, str]]:
@@ -77,113 +53,116 @@ def _metrics(known: dict[str, Hardware]) -> dict[str, tuple[points.Metric, str]]
     return {
         "tokens_per_gpu_s": (tokens_per_gpu_s, "not stated"),
         "mfu": (lambda row: mfu(row, known), "not defined"),
-        "memory_bytes": (lambda row: number(row, "memory_bytes"), "not stated"),
         "draw_w": (lambda row: number(row, "draw_w"), "no meter"),
         "energy_per_token_j": (points.energy_per_token_j, "no meter"),
-        "communication_share": (_communication_share, "no trace"),
-        "exposed_share": (points.exposed_share, "no trace"),
+        "memory_bytes": (_held_bytes, "not stated"),
+        "exposed_s": (exposed_s, "no trace"),
     }
+
+
+def _held_bytes(row: Row) -> float:
+    """Return what torch's allocator held at its peak, which imported logs print too; else what the record states."""
+    reserved = number(row, "reserved_memory_bytes")
+    return number(row, "memory_bytes") if math.isnan(reserved) else reserved
+
+
+def exposed_s(row: Row) -> float:
+    """Return the seconds of a step in which communication runs exposed, NaN without a trace.
+
+    The share of the traced steps, of a step as long as the window's mean.
+    """
+    return points.exposed_share(row) * mean_step_s(row)
 
 
 def _cell_rows(
-    group: pd.DataFrame,
-    names: dict[str, str],
-    metrics: Mapping[str, tuple[points.Metric, str]],
-    spreads: Mapping[str, points.Pools],
+    cell: Cell, metrics: Mapping[str, tuple[points.Metric, str]], spreads: Mapping[str, points.Pools]
 ) -> list[dict[str, Any]]:
-    notes = sorted({note for note in group["note"] if isinstance(note, str)})
-    more = {
-        **names,
-        "technique": _technique(group),
-        "memory_kind": points.common(group["memory_kind"]),
-        "power_limit_w": points.common(group["power_limit_w"]),
+    more = _identity(cell)
+    rows = []
+    for panel, (metric, lacking) in metrics.items():
+        row = points.point(cell.launches, metric, panel=panel, spreads=spreads[panel], **more)
+        if not cell.ended_well:
+            lacking = OUT_OF_MEMORY if cell.outcome == "oom" else cell.outcome
+        elif panel == "exposed_s" and cell.num_gpus == 1:
+            lacking = "one GPU: none"
+        row["label"] = lacking if row["y"] is None else None
+        rows.append(row)
+    return [*rows, *_part_rows(cell, more)] if cell.ended_well else rows
+
+
+def _identity(cell: Cell) -> dict[str, Any]:
+    launches = cell.launches
+    notes = sorted({note for note in launches["note"] if isinstance(note, str)})
+    return {
+        "series": f"{cell.heading}, {cell.name}",
+        "heading": cell.heading,
+        "name": cell.name,
+        "place": cell.place,
+        "x": float(cell.num_gpus),
+        "outcome": cell.outcome,
+        "microbatch": points.common(launches["microbatch"]),
+        "recompute": points.common(launches["recompute"]),
+        "memory_kind": RESERVED
+        if launches["reserved_memory_bytes"].notna().any()
+        else points.common(launches["memory_kind"]),
+        "power_limit_w": points.common(launches["power_limit_w"]),
         "note": "; ".join(notes) or None,
     }
-    x = float(group["num_gpus"].iloc[0])
-    rows = [
-        points.point(group, metric, panel=panel, x=x, spreads=spreads[panel], **more)
-        for panel, (metric, _) in metrics.items()
-    ]
-    for row, (_, lacking) in zip(rows, metrics.values(), strict=True):
-        row["label"] = lacking if row["y"] is None else None
-    return [*rows, *_part_rows(group, x=x, **more)]
 
 
-def _part_rows(group: pd.DataFrame, **more: Any) -> list[dict[str, Any]]:
-    """Return a row for each part of the traced steps of a cell, in the order to draw."""
-    parts = list(dict.fromkeys(part for row in points.rows_of(group) for part in step_parts(row)))
-    span_s = points.common(group["trace_span_s"])
+def _part_rows(cell: Cell, more: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each collective's part of the exposed communication of a cell, in the order to draw."""
+    of_launches = [(step_parts(row), mean_step_s(row)) for row in points.rows_of(cell.launches)]
+    traced = [(parts, step_s) for parts, step_s in of_launches if parts]
+    names = [name for name in dict.fromkeys(name for parts, _ in traced for name in parts) if name in EXPOSED]
     rows = []
-    for place, part in enumerate(parts):
-        share = functools.partial(_share_of, part=part)
-        rows.append(points.point(group, share, panel="step_parts", part=part, place=place, span_s=span_s, **more))
+    for order, part in enumerate(names):
+        seconds = math.fsum(parts.get(part, 0.0) * step_s for parts, step_s in traced) / len(traced)
+        row = points.point(cell.launches, lambda _: math.nan, panel="exposed_parts", part=part, order=order, **more)
+        rows.append({**row, "y": seconds, "n": len(traced)})
     return rows
 
 
-def _share_of(row: Row, part: str) -> float:
-    return step_parts(row).get(part, math.nan)
+def _has_efficiency(cell: Cell) -> bool:
+    return cell.ended_well and cell.num_gpus == 2 and cell.provenance == "measured"
 
 
-def _communication_share(row: Row) -> float:
-    """Return the share of a traced step in which communication runs, beside compute or not; NaN without a trace."""
-    return number(row, "trace_comm_s") / number(row, "trace_span_s")
+def _efficiency_row(cell: Cell, drawn: Sequence[Cell], spreads: points.Pools) -> dict[str, Any]:
+    """Return a cell's efficiency over one rank on its own GPUs, or a row that says why there is none."""
+    ones = [other for other in drawn if other.heading == cell.heading and other.num_gpus == 1]
+    found = efficiency_from_one_gpu(cell.launches, [one.launches for one in ones if one.ended_well], spreads)
+    lost = found.ratio is None and any(one.outcome == "oom" for one in ones)
+    return {
+        **points.point(cell.launches, lambda _: math.nan, panel=EFFICIENCY, **_identity(cell)),
+        "y": found.ratio,
+        "y_low": found.low,
+        "y_high": found.high,
+        "interval": found.kind,
+        "n": found.n,
+        "label": f"one GPU: {OUT_OF_MEMORY}" if lost else found.reason,
+    }
 
 
-def _technique(group: pd.DataFrame) -> str | None:
-    compiled = group["compile"].iloc[0]
-    if compiled is None or (isinstance(compiled, float) and math.isnan(compiled)):
-        return None
-    return "compiled" if compiled else "eager"
-
-
-def cell_names(cells: Sequence[pd.DataFrame]) -> list[dict[str, str]]:
-    """Return of each cell its series, which no other has, its short name, its setting, and what all cells share."""
-    first = [{str(name): value for name, value in group.iloc[0].items()} for group in cells]
-    settings = [_setting(row, first) for row in first]
-    techniques = [_technique(group) for group in cells]
-    if len(set(zip(techniques, settings, strict=True))) < len(cells):
-        # two folders of one title, or fields that have no name here: where the logs lie tells them apart
-        settings = [
-            (*setting, str(row["origin"] or row["provenance"])) for setting, row in zip(settings, first, strict=True)
-        ]
-    shared = [part for part in settings[0] if all(part in setting for setting in settings)]
-    named = []
-    for technique, setting in zip(techniques, settings, strict=True):
-        own = [part for part in (technique, *setting) if part and part not in shared]
-        named.append(
-            {
-                "series": ", ".join(part for part in (technique, *setting) if part),
-                "name": ", ".join(own) or setting[0],
-                "setting": ", ".join(setting),
-                "shared": ", ".join(shared),
-            }
-        )
-    return named
-
-
-def _setting(row: Row, cells: Sequence[Row]) -> tuple[str, ...]:
-    """Return GPUs and layout of a cell, and whichever further fields tell the cells apart."""
-    alike = [cell for cell in cells if cell["source"] == row["source"]]
-    among = {**dict.fromkeys(_NAMED, cells), **dict.fromkeys(_NAMED_WITHIN_A_SOURCE, alike)}
-    varying = [name for name, others in among.items() if len({str(cell[name]) for cell in others}) > 1]
-    known = {name: row[name] for name in varying if not pd.isna(row[name])}
-    values = {name: f"{value:g}" if isinstance(value, float) else str(value) for name, value in known.items()}
-    words = [value if name in _BARE else f"{name} {value}" for name, value in values.items()]
-    return (f"{number(row, 'num_gpus'):g} GPUs", points.layout_words(row), *words)
-
-
-def _coverage(here: pd.DataFrame, cells: Sequence[pd.DataFrame], names: Sequence[str]) -> list[CoverageRow]:
+def _coverage(drawn: Sequence[Cell], beside: Sequence[CoverageRow]) -> list[CoverageRow]:
     rows = []
-    for group, name in zip(cells, names, strict=True):
-        words = f"{group['network'].iloc[0]}, {name}"
-        rows.append(CoverageRow(figure=FIGURE, cell=words, status=group["provenance"].iloc[0], n=len(group)))
-        if all(math.isnan(points.exposed_share(row)) for row in points.rows_of(group)):
-            note = group["trace_note"].iloc[0]
+    for cell in drawn:
+        words = f"{cell.heading}, {cell.name}"
+        if not cell.ended_well:
+            rows += [CoverageRow(figure=FIGURE, cell=words, status="failed", reason=_failure(row))
+                     for row in points.rows_of(cell.launches)]  # fmt: skip
+            continue
+        rows.append(CoverageRow(figure=FIGURE, cell=words, status=cell.status, n=len(cell.launches)))
+        if cell.num_gpus > 1 and all(math.isnan(points.exposed_share(row)) for row in points.rows_of(cell.launches)):
+            note = cell.launches["trace_note"].iloc[0]
             reason = note if isinstance(note, str) else "no trace"
             rows.append(
-                CoverageRow(figure=FIGURE, cell=f"exposed communication, {name}", status="missing", reason=reason, n=0)
+                CoverageRow(figure=FIGURE, cell=f"exposed communication, {words}", status="missing", reason=reason, n=0)
             )
-    for row in points.rows_of(here.loc[here["outcome"] != "ok"]):
-        reason = ": ".join(part for part in (row["outcome"], row["outcome_reason"]) if isinstance(part, str))
-        rows.append(CoverageRow(figure=FIGURE, cell=str(row["record_id"]), status="failed", reason=reason))
-    return rows
+    if not any(cell.provenance == "measured" for cell in drawn):
+        reason = "no log in data/raw/h200"
+        rows.append(CoverageRow(figure=FIGURE, cell="our own runs", status="missing", reason=reason, n=0))
+    return [*rows, *beside]
+
+
+def _failure(row: Row) -> str:
+    return ": ".join(part for part in (row["outcome"], row["outcome_reason"]) if isinstance(part, str))

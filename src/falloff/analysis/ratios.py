@@ -12,6 +12,7 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.comparability import Comparison, compare_records
+from falloff.analysis.controls import ordinary
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
 from falloff.analysis.field_values import stated, words
@@ -39,7 +40,7 @@ def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     the version before, and y_change, numerator_change and denominator_change say how far each moved since. ValueError
     where no record belongs to the figure.
     """
-    cells = [row for row in points.rows_of(runs) if _is_of_the_figure(row)]
+    cells = [row for row in points.rows_of(ordinary(runs)) if _is_of_the_figure(row)]
     known = [cell for cell in cells if not math.isnan(tokens_per_gpu_s(cell))]
     rows = list(_rows(known))
     if not rows:

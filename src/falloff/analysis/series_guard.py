@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from falloff.analysis.comparability import SCALES, Comparison, compare_records
 from falloff.analysis.compared_fields import APART, CAUSES
+from falloff.analysis.controls import ordinary_rows
 from falloff.analysis.efficiency import Row, number
 from falloff.analysis.field_values import stated, words
 from falloff.analysis.rates import rates
@@ -55,17 +56,20 @@ def guard_series(
 ) -> Series:
     """Return how the records of one series compare along `axis`, the points in its order.
 
-    `also` are further fields whose difference is the question, such as those of a layout.
+    `also` are further fields whose difference is the question, such as those of a layout. Controls are left out, and
+    the sentence says so, unless one of the axes is theirs.
 
     The base is the point with the smallest value of the axis among those from which the fewest others are apart; of two
     points that are apart the smaller. `within`, a fraction, is how far launches
     of one cell lie apart; None takes that from the cells of our own that are there more than once, else from published
     readings. ValueError for fewer than two records, and where the axis is not stated or is no number.
     """
-    ordered = sorted(rows, key=lambda row: _place(row, axis))
-    if len(ordered) < 2:
-        raise ValueError(f"a series along {axis} needs at least two records, found {len(ordered)}")
     axes = (axis, *also)
+    kept = ordinary_rows(rows, axes)
+    ordered = sorted(kept, key=lambda row: _place(row, axis))
+    if len(ordered) < 2:
+        beside = f" beside {len(rows) - len(kept)} controls" if len(kept) < len(rows) else ""
+        raise ValueError(f"a series along {axis} needs at least two records, found {len(ordered)}{beside}")
     base = ordered[_base(ordered, axes)]
     comparisons = [compare_records(base, row, axes) for row in ordered]
     threshold = (pooled_threshold(_repeats(ordered)) if within is None else None) or stated_threshold(within)
@@ -80,8 +84,12 @@ def guard_series(
         scaling=scaling_kind(ordered),
         threshold=threshold,
         points=tuple(points),
-        sentence=_sentence(points, str(base.get("record_id")), axes),
+        sentence=_sentence(points, str(base.get("record_id")), axes) + _left_out(len(rows) - len(kept)),
     )
+
+
+def _left_out(num_controls: int) -> str:
+    return f" Controls left out: {num_controls}." if num_controls else ""
 
 
 def marks_along(rows: Sequence[Row], axis: str, also: Sequence[str] = ()) -> dict[str, tuple[str, ...]]:

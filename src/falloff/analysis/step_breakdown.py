@@ -13,6 +13,7 @@ COPIES = "exposed copies"
 IDLE = "idle"
 # of sharded data parallelism, which are told apart
 NAMED_COLLECTIVES = ("AllGather", "ReduceScatter")
+EXPOSED = (*(f"exposed {name}" for name in NAMED_COLLECTIVES), OTHER, COMMUNICATION)
 
 
 def step_parts(row: Row) -> dict[str, float]:

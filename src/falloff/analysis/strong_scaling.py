@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from falloff.analysis import points
+from falloff.analysis.controls import ordinary
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, flops_per_token, mfu, number, tokens_per_gpu_s, tokens_per_s
 from falloff.ingest.published import UNVERIFIED
@@ -68,6 +69,7 @@ def tabulate(runs: pd.DataFrame, known: Mapping[str, Hardware]) -> tuple[pd.Data
     and whether that lead is tied: no larger than the median spread of alike runs, `tie_within` as a fraction.
     ValueError where no record belongs to the figure.
     """
+    runs = ordinary(runs)
     held = runs[(runs["source"] == SOURCE) & (runs["seq"] == SEQ) & (runs["global_batch"] == GLOBAL_BATCH)]
     cells = [_measures(row, known) for row in points.rows_of(held)]
     drawn = [cell for cell in cells if _is_drawn(cell)]

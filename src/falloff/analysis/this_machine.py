@@ -16,6 +16,7 @@ from falloff.analysis.bandwidth import (
     times_s,
 )
 from falloff.analysis.comparability import compare_records
+from falloff.analysis.controls import ordinary
 from falloff.analysis.coverage import CoverageRow, coverage_frame, current_records, study_coverage
 from falloff.analysis.efficiency import Row, mean_step_s, number, tokens_per_s
 from falloff.analysis.noise import launch_noise, too_short
@@ -38,7 +39,7 @@ def tabulate(study: Study, runs: pd.DataFrame, collectives: pd.DataFrame) -> tup
     where there is a meter), collectives (bus bandwidth over message size). launches holds the value of each launch,
     busy_launches how many of them ran on a machine that others kept busy. ValueError where nothing ended well.
     """
-    good_runs = _ended_well(study, runs)
+    good_runs = _ended_well(study, ordinary(runs))
     good_collectives = _ended_well(study, collectives)
     if good_runs.empty and good_collectives.empty:
         raise ValueError(f"figure {FIGURE}: none of {len(runs) + len(collectives)} records of study {study.name} is ok")

@@ -99,6 +99,32 @@ def pooled_interval(values: Sequence[float], pool: Pool | None) -> Interval:
     return dataclasses.replace(found, center=values[0]) if n == 1 else found
 
 
+def ratio_interval(runs: Sequence[float], parts: Sequence[Sequence[float]], pool: Pool | None = None) -> Interval:
+    """Return the ratio of one cell's runs to the mean of several parts, each the runs of its own, with its interval.
+
+    The centre is the geometric mean of `runs` over the mean of the parts' geometric means. The spread is that between
+    runs within each group, pooled; where that has fewer than FEWEST_FREEDOM degrees of freedom that of `pool`, and
+    without one no interval is given. ValueError for a value that is not finite and above zero, and for no part.
+    """
+    groups = [_logs(runs), *map(_logs, parts)]
+    if len(groups) < 2:
+        raise ValueError("a ratio needs at least one part to be taken over, found none")
+    means = [math.fsum(logs) / len(logs) for logs in groups]
+    base = [math.exp(mean) for mean in means[1:]]
+    center = means[0] - math.log(math.fsum(base) / len(base))
+    own = pool_runs([runs, *parts])
+    used = own if own is not None and own.freedom >= FEWEST_FREEDOM else pool
+    n = len(runs)
+    if used is None or used.freedom < FEWEST_FREEDOM or used.sum_of_squares <= 0:
+        return Interval(center=math.exp(center), low=None, high=None, n=n, kind=None)
+    # a part's weight in the mean is its share of the sum, so that its logarithm moves that of the mean by as much
+    weights = [1.0, *(value / math.fsum(base) for value in base)]
+    variance = math.fsum(weight**2 / len(logs) for weight, logs in zip(weights, groups, strict=True))
+    half = t_quantile(used.freedom) * used.spread * math.sqrt(variance)
+    kind = f"95 % t interval of the log of a ratio, {used.freedom} degrees of freedom" if used is own else used.words
+    return _around(center, half, n, kind)
+
+
 def _around(center: float, half: float, n: int, kind: str) -> Interval:
     """Return the interval around a logarithm."""
     return Interval(center=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), n=n, kind=kind)

@@ -1,5 +1,6 @@
 """What a training cell states of how it computes and communicates, as a record says it."""
 
+import math
 from typing import Any
 
 from falloff.ingest.native_log import Log
@@ -39,6 +40,8 @@ def choices(log: Log, cell: TrainCell) -> dict[str, Any]:
         "padded_share": log.one("sharding").get("padded_share"),
         "param_dtype": FLOAT8_LINEAR if cell.float8 else cell.param_dtype,
         "control": control(cell),
+        "base_communication_s": _of_a_step(log, "base_s"),
+        "added_communication_s": _of_a_step(log, "delay_s"),
     }
 
 
@@ -57,6 +60,14 @@ def choice_flags(log: Log, cell: TrainCell) -> tuple[str, ...]:
         *((FLOAT8_FLAG,) * cell.float8),
         *((f"the cell asks for the control {kind!r}, and the log does not say that it was in force",) * bool(lacking)),
     )
+
+
+def _of_a_step(log: Log, seconds: str) -> float | None:
+    """Return the sum over a step's collectives of what the control says of each, None where it does not."""
+    calls = log.one("control").get("calls") or []
+    if not calls or any(call[seconds] is None for call in calls):
+        return None
+    return math.fsum(call["num"] * call[seconds] for call in calls)
 
 
 def _loss_chunks(cell: TrainCell) -> str:

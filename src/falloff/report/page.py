@@ -30,7 +30,7 @@ EVIDENCE = {
 }
 COVERAGE_COLUMNS = ("figure", "cell", "status", "reason", "n")
 # The order of the page: the strongest evidence first, the few cores of one machine last. Other figures follow.
-STORY = ("strong_scaling", "collectives", "comparability", "h200", "this_machine")
+STORY = ("strong_scaling", "collectives", "comparability", "h200", "overlap", "this_machine")
 _WIDE_PX = 700  # what is wider scrolls sideways on a phone, as its letters would be too small otherwise
 
 # A figure of two columns is 7 in at 240 px: shown at 156 px an inch, all figures have letters of one size.

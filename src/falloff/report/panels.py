@@ -1,13 +1,14 @@
 """Pieces of figures: values in, artists on an Axes. Notebooks put them together and save them with `saving`."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
@@ -15,6 +16,7 @@ from matplotlib.patheffects import withStroke
 
 from falloff.analysis.uncertainty import POOLED
 from falloff.report import style
+from falloff.report.value_rows import LOST_MARK
 
 LETTERS = "abcdefghijkl"
 SIGN_PT = 7.5
@@ -44,6 +46,24 @@ def new_figure(
         gridspec_kw={"height_ratios": height_ratios, "width_ratios": width_ratios},
     )
     return fig, axes
+
+
+def new_bands(
+    columns: Sequence[int], heights_in: Sequence[float], *, width_in: float
+) -> tuple[Figure, list[SubFigure], list[np.ndarray]]:
+    """Return a figure in falloff's style of bands one below the other, each laid out by itself, and each band's axes.
+
+    `columns` are the panels of each band. A band's legend goes into the band.
+    """
+    style.apply()
+    layout = ConstrainedLayoutEngine(w_pad=0.03, h_pad=0.03, wspace=0.04, hspace=0.05)
+    fig = plt.figure(figsize=(width_in, sum(heights_in)), layout=layout)
+    bands = fig.subfigures(len(columns), 1, height_ratios=heights_in, squeeze=False)[:, 0]
+    return (
+        fig,
+        list(bands),
+        [np.atleast_1d(band.subplots(1, count)) for band, count in zip(bands, columns, strict=True)],
+    )
 
 
 def title(ax: Axes, letter: str, words: str) -> None:
@@ -192,56 +212,6 @@ def ideal_line(ax: Axes, xs: Sequence[float], *, x0: float, y0: float, below: bo
     )
 
 
-def value_bars(
-    ax: Axes,
-    rows: pd.DataFrame,
-    *,
-    places: Mapping[str, float],
-    colors: Mapping[str, str],
-    words: Callable[[float], str],
-) -> None:
-    """Draw one value a category as a thin bar from zero, its end marked by provenance, its number beside it.
-
-    `rows` has series (the category), y, label and provenance; `places` says where each category stands and
-    `words` writes the number. A row without y has its label instead, in grey.
-    """
-    largest = rows["y"].max() if rows["y"].notna().any() else 1.0
-    for row in rows.to_dict("records"):
-        place, color = places[row["series"]], colors[row["series"]]
-        known = pd.notna(row["y"])
-        end = row["y"] if known else 0.0
-        if known:
-            mark = style.MARKS[row["provenance"]]
-            ax.barh(place, row["y"], height=0.14, color=color, alpha=0.45, linewidth=0, zorder=2)
-            if pd.notna(row.get("y_low")) and pd.notna(row.get("y_high")):
-                ax.plot([row["y_low"], row["y_high"]], [place, place], color=color, linewidth=1.0, zorder=2.9)
-                end = max(end, row["y_high"])
-            ax.plot(
-                [row["y"]],
-                [place],
-                marker=mark.marker,
-                markersize=mark.size_pt,
-                markerfacecolor=color if mark.filled else "white",
-                markeredgecolor=color,
-                zorder=3,
-            )
-        ax.annotate(
-            words(row["y"]) if known else row["label"],
-            (end, place),
-            xytext=(5 if known else 2, 0),
-            textcoords="offset points",
-            ha="left",
-            va="center_baseline",
-            fontsize=style.LABEL_PT,
-            color=style.INK if known else style.GREY,
-            fontstyle="normal" if known else "italic",
-            zorder=4,
-        )
-    ax.set_xlim(0, largest * 1.5)  # room for the labels
-    ax.set_ylim(max(places.values()) + 0.6, min(places.values()) - 0.6)
-    ax.grid(visible=False)  # every value is written
-
-
 def dot_rows(
     ax: Axes,
     groups: Mapping[str, pd.DataFrame],
@@ -341,6 +311,13 @@ def note(ax: Axes, text: str, *, x: float = 0.02, y: float = 0.03) -> None:
     )
 
 
+def lacking(ax: Axes, text: str) -> None:
+    """Leave a panel empty but for what it lacks."""
+    ax.set_axis_off()
+    written = textwrap.fill(text, 34)
+    ax.text(0.02, 0.6, written, transform=ax.transAxes, fontsize=style.LABEL_PT, color=style.GREY, fontstyle="italic")
+
+
 def degree_table(ax: Axes, xs: Sequence[float], rows: Mapping[str, Sequence[str]]) -> None:
     """Fill an axes with a compact table, one row a name, one column an x of the panel above (shared x)."""
     ax.set_ylim(len(rows) - 0.5, -0.5)
@@ -396,7 +373,7 @@ def verdict_matrix(ax: Axes, verdicts: pd.DataFrame, *, totals: Mapping[str, Seq
 
 
 def provenance_legend(
-    fig: Figure,
+    fig: Figure | SubFigure,
     table: pd.DataFrame,
     *,
     published: Mapping[str, str] | None = None,
@@ -428,6 +405,21 @@ def constructed_handle(words: str) -> Line2D:
     """Return what a legend says of the grey crosses of `dot_rows`."""
     size = style.MARKS["published"].size_pt
     return Line2D([], [], linestyle="none", marker=CONSTRUCTED_MARKER, markersize=size, color=style.GREY, label=words)
+
+
+def color_handle(color: str, words: str) -> Patch:
+    """Return what a legend says of the parts of one colour."""
+    return Patch(facecolor=color, edgecolor="none", label=words)
+
+
+def line_handle(color: str, words: str) -> Line2D:
+    """Return what a legend says of the lines of one colour."""
+    return Line2D([], [], color=color, label=words)
+
+
+def lost_handle(words: str) -> Line2D:
+    """Return what a legend says of the crosses of runs that gave no number."""
+    return Line2D([], [], linestyle="none", marker=LOST_MARK, markersize=3.6, color=style.INK, label=words)
 
 
 def _mark_handle(provenance: str, words: str, marker: str) -> Line2D:

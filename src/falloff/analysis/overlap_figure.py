@@ -1,0 +1,202 @@
+"""The table of figure overlap: what prefetching and resharding change, what communication costs, what delay does."""
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from falloff.analysis import points
+from falloff.analysis.coverage import CoverageRow, coverage_frame
+from falloff.analysis.efficiency import Row, number
+from falloff.analysis.field_values import stated
+from falloff.analysis.overlap import communication_cost
+from falloff.analysis.overlap_cells import overlap_runs
+from falloff.analysis.uncertainty import ratio_interval
+
+FIGURE = "overlap"
+AHEAD_METRICS = ("exposed_s", "memory_bytes", "tokens_per_gpu_s")
+EXPOSED, CONTENTION, COST = "exposed", "contention", "communication"
+_AHEAD = ("alike_but_ahead", "prefetch_forward", "prefetch_backward", "reshard")
+# Launches of a control differ by its step alone, so a wait of less says nothing.
+_LACKING = {
+    "prefetch": ("prefetching and resharding", "no two cells of data/raw/h200 differ in them alone"),
+    "no_communication": ("cost of communication", "no run of data/raw/h200 has a control without communication"),
+    "delay_step": ("injected delay", "no run of data/raw/h200 has its collectives lengthened"),
+    "delay_power": ("power against exposed communication", "no lengthened run of data/raw/h200 has power and a trace"),
+}
+
+
+def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the figure's table and its coverage, from the records of runs; both without a point where none fits.
+
+    Panels: prefetch_exposed_s, prefetch_memory_bytes and prefetch_tokens_per_gpu_s over prefetch depth, a series a
+    network and resharding; no_communication, by part, what a step takes more than the same without communication: the
+    exposed seconds of the trace and the rest, contention; or `communication`, not split, without a trace;
+    delay_step, the seconds that a step grows by (y) over those that its collectives grow by (x); delay_power, W per
+    GPU over the exposed share of a traced step. Only runs on the very same GPUs are set against each other. A panel
+    without a cell has one row without y whose label says what is missing.
+    """
+    held = overlap_runs(runs)
+    panels = {
+        "prefetch": list(_prefetch_rows(held)),
+        "no_communication": list(_cost_rows(held)),
+        "delay_step": list(_delay_rows(held)),
+        "delay_power": list(_power_rows(held)),
+    }
+    coverage = [_coverage(panel, rows) for panel, rows in panels.items()]
+    rows = [row for panel, found in panels.items() for row in found or [_empty(panel)]]
+    return points.points_frame(rows), coverage_frame(coverage)
+
+
+def _empty(panel: str) -> dict[str, Any]:
+    label = _LACKING[panel][1]
+    return {"panel": panel, "series": "none", "n": 0, "label": label, "provenance": "measured", "source": "none",
+            "record_id": "none", "source_ref": "none"}  # fmt: skip
+
+
+def _coverage(panel: str, rows: Sequence[Row]) -> CoverageRow:
+    words, reason = _LACKING[panel]
+    if not rows:
+        return CoverageRow(figure=FIGURE, cell=words, status="missing", reason=reason, n=0)
+    launches = {name for row in rows for name in str(row["record_id"]).split("; ")}
+    return CoverageRow(figure=FIGURE, cell=words, status="measured", n=len(launches))
+
+
+def _prefetch_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the cells that differ from another in prefetching and resharding alone, in each of three metrics."""
+    plain = held[held["control"].isna()]
+    alike = [group for group in points.groups(plain, ("alike_but_ahead",)) if _num_ahead(group) > 1]
+    cells = [cell for group in alike for cell in points.groups(group, _AHEAD)]
+    for metric in AHEAD_METRICS:
+        value = functools.partial(number, name=metric)
+        spreads = points.pools(cells, value)
+        for cell in cells:
+            first = points.rows_of(cell)[0]
+            ahead = (int(first["prefetch_forward"]), int(first["prefetch_backward"]))
+            yield points.point(
+                cell,
+                value,
+                panel=f"prefetch_{metric}",
+                series=f"{_setting(first)}, reshard {first['reshard']}",
+                x=float(max(ahead)),
+                spreads=spreads,
+                reshard=first["reshard"],
+                setting=_setting(first),
+                prefetch=f"{ahead[0]}" if ahead[0] == ahead[1] else f"{ahead[0]} forward, {ahead[1]} backward",
+            )
+
+
+def _num_ahead(group: pd.DataFrame) -> int:
+    return len(group[["prefetch_forward", "prefetch_backward", "reshard"]].drop_duplicates())
+
+
+def _setting(row: Row) -> str:
+    return f"{row['network']}, microbatch {int(row['microbatch'])} × {int(row['seq']):,}"
+
+
+def _pairs(held: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Yield the ordinary launches of a cell and the control's, where a cell has both."""
+    for group in points.groups(held, ("alike_but_control",)):
+        plain, controls = group[group["control"].isna()], group[group["control"].notna()]
+        if len(plain) and len(controls):
+            yield plain, controls
+
+
+def _cost_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the parts of what a step takes more than without communication: the exposed seconds and the rest."""
+    place = 0
+    for plain, controls in _pairs(held):
+        none = controls[controls["communication"] == "none"]
+        if none.empty:
+            continue
+        real_s, none_s, exposed_s = _mean(plain["step_s"]), _mean(none["step_s"]), _mean(plain["exposed_s"])
+        cost = ratio_interval(list(plain["step_s"]), [list(none["step_s"])])
+        found = communication_cost(real_s, none_s, None if math.isnan(exposed_s) else exposed_s)
+        parts = {EXPOSED: found.exposed_s, CONTENTION: found.contention_s}
+        if found.exposed_s is None:
+            parts = {COST: found.cost_s}
+        both = pd.concat([plain, none])
+        more = {
+            "place": place,
+            "step_s": real_s,
+            "silent_step_s": none_s,
+            "cost_share": 1 - 1 / cost.center,
+            "cost_share_low": None if cost.low is None else 1 - 1 / cost.low,
+            "cost_share_high": None if cost.high is None else 1 - 1 / cost.high,
+            "interval": cost.kind,
+        }
+        for order, (part, seconds) in enumerate(parts.items()):
+            row = points.point(
+                both, lambda _: math.nan, panel="no_communication", series=_series(plain), x=float(order)
+            )
+            yield {**row, **more, "y": seconds, "part": part, "n": min(len(plain), len(none)), "order": order}
+        place += 1
+
+
+def _series(group: pd.DataFrame) -> str:
+    """Return a cell's setting, with prefetching and resharding where they are not the ordinary ones."""
+    first = points.rows_of(group)[0]
+    ahead = (int(first["prefetch_forward"]), int(first["prefetch_backward"]))
+    unusual = [f"prefetch {max(ahead)}"] if ahead != (1, 1) else []
+    unusual += [f"reshard {first['reshard']}"] if first["reshard"] != "after forward" else []
+    return ", ".join((_setting(first), *unusual))
+
+
+def _mean(values: pd.Series) -> float:
+    known = [float(value) for value in values if not math.isnan(value)]
+    return math.fsum(known) / len(known) if known else math.nan
+
+
+def _delay_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield by how much each lengthened cell's step grew, over how much its collectives did; the ordinary one first."""
+    for plain, controls in _pairs(held):
+        delayed = controls[controls["communication"] == "real"]
+        known = delayed[delayed["added_communication_s"].notna()]
+        if known.empty:
+            continue
+        base_s = _mean(plain["step_s"])
+        yield _grown(plain, base_s, added_s=0.0)
+        for cell in points.groups(known, ("delay_factor",)):
+            yield _grown(cell, base_s, added_s=_mean(cell["added_communication_s"]))
+
+
+def _grown(cell: pd.DataFrame, base_s: float, *, added_s: float) -> dict[str, Any]:
+    grown = [float(step_s) - base_s for step_s in cell["step_s"]]
+    row = points.point(cell, lambda _: math.nan, panel="delay_step", series=_series(cell), x=added_s)
+    return {
+        **row,
+        "y": math.fsum(grown) / len(grown),
+        "n": len(grown),
+        "step_s": _mean(cell["step_s"]),
+        "delay_factor": _mean(cell["delay_factor"]),
+        "base_communication_s": _mean(cell["base_communication_s"]),
+        "launches": tuple(grown),
+    }
+
+
+def _power_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield W per GPU over the exposed share, of the cells with lengthened collectives and of their ordinary ones."""
+    found: list[tuple[str, pd.DataFrame]] = []
+    for plain, controls in _pairs(held):
+        delayed = controls[controls["communication"] == "real"]
+        cells = [plain, *points.groups(delayed, ("delay_factor",))]
+        known = [cell[cell["exposed_share"].notna() & cell["draw_w"].notna()] for cell in cells]
+        if len(delayed):
+            found += [(_series(plain), cell) for cell in known if len(cell)]
+    if all(cell["control"].isna().all() for _, cell in found):
+        return
+    spreads = points.pools([cell for _, cell in found], _draw_w)
+    for series, cell in found:
+        share = _mean(cell["exposed_share"])
+        row = points.point(cell, _draw_w, panel="delay_power", series=series, x=share, spreads=spreads)
+        yield {
+            **row,
+            "delay_factor": _mean(cell["delay_factor"]),
+            "power_limit_w": stated(cell["power_limit_w"].iloc[0]),
+        }
+
+
+def _draw_w(row: Row) -> float:
+    return number(row, "draw_w")
