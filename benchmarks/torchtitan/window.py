@@ -46,9 +46,10 @@ class StepWindow:
         """Mark the beginning of the first step; ranks begin together, without memory that only setting up took."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
-        dist.barrier()
-        if self._device.type == "cuda":
+            dist.barrier(device_ids=[self._device.index])
             torch.cuda.synchronize(self._device)
+        else:
+            dist.barrier()
         self._zero_time_s = time.time()
         self._mark()
 
