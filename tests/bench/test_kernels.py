@@ -144,6 +144,16 @@ def test_what_the_budget_does_not_reach_is_not_measured_and_says_so(one_process:
     assert {event["outcome"] for event in events} == {"refused"}
 
 
+def test_every_rank_writes_its_own_events(one_process: None, tmp_path: Path) -> None:
+    cell = KernelsCell(
+        networks=(TINY,), operations=("gemm",), tokens=(32,), dtypes=("float32",), num_processes=2, burst_s=1e-4,
+        window_s=1e-4, pause_s=0.0, sustained_s=0.0,
+    )  # fmt: skip
+    kernels.measure(Rank(run_dir=tmp_path, cell=cell, cpu_name="a CPU", device=torch.device("cpu"), index=1, size=2))
+    events = rawlog.read_open_events(tmp_path)
+    assert {(event["event"], event["rank"]) for event in events} == {("kernel", 1)}
+
+
 def test_another_cell_is_refused(tmp_path: Path) -> None:
     from falloff.spec.collectives_cell import CollectivesCell
 

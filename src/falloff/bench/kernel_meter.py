@@ -31,9 +31,11 @@ class Meter:
         if self._nvml is None or self._handle is None:
             return GpuState()
         nvml, handle = self._nvml, self._handle
+        # the clock first: a burst is over before all three have been answered
+        sm_clock_mhz = ask_nvml(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM)
         return GpuState(
             draw_w=_draw_w(nvml, handle),
-            sm_clock_mhz=ask_nvml(nvml, "nvmlDeviceGetClockInfo", handle, nvml.NVML_CLOCK_SM),
+            sm_clock_mhz=sm_clock_mhz,
             temperature_c=ask_nvml(nvml, "nvmlDeviceGetTemperature", handle, nvml.NVML_TEMPERATURE_GPU),
         )
 

@@ -73,7 +73,7 @@ def _naming(events_path: Path) -> Iterator[None]:
     """Make whatever is wrong with a log's events one sentence that names the log."""
     try:
         yield
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, OverflowError) as error:
         raise ValueError(f"{events_path}: an event lacks a field or holds another kind of value ({error!r})") from error
     except ValueError as error:
         if str(events_path) in str(error):
