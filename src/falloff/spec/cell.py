@@ -173,6 +173,11 @@ def _why_options_do_not_go_together(cell: TrainCell) -> list[str]:
             cell.reshard_group and layout.dp_shard % cell.reshard_group,
             f"dp_shard {layout.dp_shard} is not divisible by reshard_group {cell.reshard_group}",
         ),
+        # torch makes the groups of one shard mesh at a time, for which all other ranks wait (2.13: it hangs).
+        (
+            cell.reshard_group and layout.tp * layout.pp > 1,
+            f"reshard_group beside tp {layout.tp} and pp {layout.pp} is not run by the benchmark",
+        ),
         (
             cell.communication == "none" and cell.delay_factor > 0,
             "delay_factor lengthens what communication none removes",
