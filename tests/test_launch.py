@@ -45,7 +45,19 @@ def test_only_the_gpus_that_cuda_shows_count(monkeypatch: pytest.MonkeyPatch, vi
 
 
 def test_runs_of_like_processes_share_them_whatever_their_cells_are() -> None:
-    assert RUN.place == run_with("2", cell=TRAIN, cell_id="d").place
+    assert RUN.place == run_with("2", cell=TRAIN).place == run_with("3", cell=replace_layout(dp_shard=2)).place
+
+
+def test_layouts_of_more_than_two_ranks_have_processes_of_their_own() -> None:
+    places = [
+        run_with(cell=replace_layout(**axes)).place
+        for axes in ({"dp_shard": 4}, {"tp": 2, "dp_shard": 2}, {"dp_shard": 4})
+    ]
+    assert places[0] == places[2] != places[1]
+
+
+def replace_layout(**axes: int) -> TrainCell:
+    return dataclasses.replace(TRAIN, layout=Layout(**axes), global_batch=8)
 
 
 @pytest.mark.parametrize(

@@ -50,11 +50,15 @@ class Run:
 
         Repeats do not: launches of one cell differ by more than its steps, and that is what they are for.
         """
-        cell = self.cell
-        # Symmetric memory is kept under a group's name and has no public way to forget it (torch 2.11 and 2.13).
-        alone = self.run_dir if isinstance(cell, TrainCell) and cell.async_tp else None
-        memory_bytes = self.limits.process_memory_bytes
-        return cell.num_processes, cell.threads_per_process, self.repeat, self.device, self.gpu, memory_bytes, alone
+        cell, layout, alone = self.cell, None, None
+        if isinstance(cell, TrainCell):
+            # Symmetric memory is kept under a group's name and has no public way to forget it, and the threads of the
+            # backward pass keep meshes, which in another layout of more than two ranks may be equal and have other
+            # groups (torch 2.11 and 2.13).
+            layout = cell.layout if cell.num_processes > 2 else None
+            alone = self.run_dir if cell.async_tp else None
+        started_with = (cell.num_processes, cell.threads_per_process, self.device, self.gpu)
+        return *started_with, self.limits.process_memory_bytes, self.repeat, layout, alone
 
 
 def num_attached_gpus(device: Device = "auto") -> int:

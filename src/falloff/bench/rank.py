@@ -1,5 +1,6 @@
 """What every rank does around its work: read what it is told, join the others, say how it ended, make room."""
 
+import functools
 import gc
 import os
 import sys
@@ -44,6 +45,8 @@ _OUT_OF_MEMORY_WORDS = (
 )
 # How gloo, NCCL's watchdog and the store say that they waited for another rank in vain.
 _HANG_WORDS = ("timed out waiting", "collective operation timeout", "wait timeout after", "clients joined")
+
+_LRU_CACHE = type(functools.lru_cache(abs))
 
 
 class UnstableError(RuntimeError):
@@ -250,13 +253,25 @@ def _forget_the_run() -> None:
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
     if "torch.distributed.tensor" in sys.modules:
-        # It holds meshes by shape and axis names, and with them the names of groups that are then others' names;
-        # torch has no public way (2.11 and 2.13).
-        from torch.distributed.tensor.debug import _clear_sharding_prop_cache
-
-        _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+        _forget_meshes()
     allow_backend("auto")
     gc.collect()
+
+
+def _forget_meshes() -> None:
+    """Empty the caches in which DTensor keeps meshes by shape and axis names, whose groups are those of the old run.
+
+    The threads of the backward pass have such caches in C++, which nothing empties; runs whose meshes would get
+    other groups under equal names do not share processes (launch.py).
+    """
+    # no public way (torch 2.11 and 2.13)
+    from torch.distributed.tensor.debug import _clear_sharding_prop_cache
+
+    _clear_sharding_prop_cache()  # type: ignore[no-untyped-call]
+    # DTensor has one cache a thread, so they cannot be reached by name
+    for held in gc.get_objects():
+        if type(held) is _LRU_CACHE and (getattr(held, "__module__", None) or "").startswith("torch.distributed"):
+            held.cache_clear()
 
 
 def _left_bytes(device: torch.device) -> int:
