@@ -35,6 +35,7 @@ def make_calls(shape: KernelShape, device: torch.device, sets: int) -> list[Call
 
     Raises what torch raises where memory runs out, or where the device has no such kernel (often at the first call).
     """
+    make: Callable[[KernelShape, torch.device], Call]
     if shape.operation == "gemm":
         make = _float8_gemm if shape.dtype == "float8" else _gemm
     elif shape.operation in ("attention_forward", "attention_backward"):

@@ -77,7 +77,7 @@ LAUNCHES = (
     Launch(
         kernel="launch_host_bare",
         needs_gpu=True,
-        times_s=lambda device: _host_s(_many(lambda: torch.cuda._sleep(0)), device),
+        times_s=lambda device: _host_s(_many(lambda: spin(device, cycles=0)), device),
     ),
     Launch(kernel="launch_device", needs_gpu=True, times_s=lambda device: _device_s(_many(_smallest(device)), device)),
     Launch(kernel="graph_host", needs_gpu=True, times_s=lambda device: _host_s(_graph(device), device)),

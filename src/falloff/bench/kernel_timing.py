@@ -108,11 +108,11 @@ def synchronize(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def spin(device: torch.device) -> None:
+def spin(device: torch.device, cycles: int = SPIN_CYCLES) -> None:
     """Keep a GPU busy for a moment at little power, so that the host gets ahead of it and its clock wakes up."""
     if device.type == "cuda":
         # no public call of torch launches a kernel that only waits
-        torch.cuda._sleep(SPIN_CYCLES)
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True, kw_only=True)
