@@ -1,6 +1,7 @@
 """Laps of a kernel on the CPU, whose clock is the host's."""
 
 import time
+from typing import ClassVar
 
 import pytest
 import torch
@@ -89,3 +90,37 @@ def test_short_kernels_are_captured_until_a_graph_is_long_enough(monkeypatch: py
         unit = make_unit([lambda: None, lambda: None], torch.device("cuda"), graph=True)
         assert unit.is_graph == (call_s < 1e-3)
     assert asked == [25, 128]
+
+
+class FakeEvent:
+    """An event that notes when the host waits for it."""
+
+    waited: ClassVar[list[int]] = []
+    made = 0
+
+    def __init__(self, *, enable_timing: bool) -> None:
+        assert enable_timing
+        self.number = FakeEvent.made
+        FakeEvent.made += 1
+
+    def record(self) -> None:
+        """Nothing is on a stream."""
+
+    def synchronize(self) -> None:
+        FakeEvent.waited.append(self.number)
+
+    def elapsed_time(self, other: "FakeEvent") -> float:
+        return float(other.number - self.number) * 7  # milliseconds
+
+
+def test_the_host_waits_for_the_lap_that_is_too_far_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "Event", FakeEvent)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _device: None)
+    laps = kernel_timing.DeviceLaps(torch.device("cuda"))
+    for _ in range(4):
+        laps.begin()
+        laps.end()
+        laps.wait(2)
+    # a begin and an end each lap: after the third lap the first's end, after the fourth the second's
+    assert FakeEvent.waited == [1, 3]
+    assert laps.times_s() == pytest.approx([0.007] * 4)
