@@ -51,14 +51,30 @@ def test_one_gpu_stands_first_and_the_layouts_follow_in_one_order(cells):
 
 
 def test_the_setting_in_which_most_layouts_ran_is_drawn_and_the_others_are_told(cells):
-    long = [run(f"long{i}", {"dp_shard": 2}, seq=8192) for i in range(3)]
+    long = [run(f"long/{i}", {"dp_shard": 2}, seq=8192) for i in range(2)]
     drawn, beside = cells(run("a", {"dp_shard": 2}), run("b", {"tp": 2}), *long)
     assert [(cell.name, cell.first["seq"]) for cell in drawn] == [("dp_shard 2", 4096), ("tp 2", 4096)]
-    assert [(row.reason, row.n) for row in beside] == [("in the records, not drawn", 3)]
+    assert [(row.reason, row.n) for row in beside] == [("in the records, not drawn", 2)]
     assert "seq 8192" in beside[0].cell
 
 
-def test_of_a_layout_the_cell_with_most_launches_is_drawn_then_the_ordinary_one(cells):
+def test_a_setting_whose_layouts_ran_often_goes_before_one_of_more_layouts_that_ran_once(cells):
+    often = [run(f"often/{i}", {"dp_shard": 2}, seq=8192) for i in range(3)]
+    drawn, _ = cells(*often, *(run(axis, {axis: 2}) for axis in ("dp_shard", "tp", "pp", "cp")))
+    assert [cell.first["seq"] for cell in drawn] == [8192]
+
+
+def test_every_cell_of_a_layout_that_ran_often_is_drawn(cells):
+    batches = [run(f"{mb}/{i}", {"dp_shard": 2}, microbatch=mb) for mb in (1, 2) for i in range(3)]
+    drawn, _ = cells(
+        *batches,
+        run("once", {"dp_shard": 2}, prefetch_forward=0),
+        run("lost", {"dp_shard": 2}, microbatch=8, outcome="oom"),
+    )
+    assert [cell.name for cell in drawn] == [f"dp_shard 2, microbatch {mb}" for mb in (1, 2, 8)]
+
+
+def test_of_a_layout_that_ran_seldom_most_launches_are_drawn_then_the_ordinary_one(cells):
     often = [run(f"often/{i}", {"dp_shard": 2}, prefetch_forward=0, prefetch_backward=0) for i in (1, 2)]
     drawn, _ = cells(run("once", {"dp_shard": 2}), *often)
     assert len(drawn[0].launches) == 2

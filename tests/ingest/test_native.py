@@ -379,7 +379,7 @@ def test_a_run_beside_other_work_is_flagged(
 
 def settled(**changes: Any) -> Event:
     """The event that ends a warm-up which waited for rest."""
-    ended = {"steps": 40, "seconds": 33.0, "settled": True, "step_slope_share": 0.0004, "clock_slope_share": -0.0001}
+    ended = {"steps": 40, "seconds": 33.0, "settled": True, "step_drift_share": 0.0004, "clock_drift_share": -0.0001}
     return {"event": "settled", **ended, **changes}
 
 
@@ -409,7 +409,7 @@ def test_a_window_of_fewer_steps_than_the_cell_asks_for_is_an_error(write_log: W
 
 
 def test_a_run_that_did_not_settle_is_flagged_with_its_slopes(write_log: WriteLog, cpu_run: list[Event]) -> None:
-    restless = settled(settled=False, step_slope_share=0.031, clock_slope_share=None)
+    restless = settled(settled=False, step_drift_share=0.031, clock_drift_share=None)
     (run,), _ = read_native_log(write_log([*with_window(cpu_run), restless]))
     assert run.settled is False
     assert run.flags == ("not settled after 40 steps, 33 s of warm-up (step time +3.10%)",)

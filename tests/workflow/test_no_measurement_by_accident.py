@@ -59,6 +59,21 @@ def test_an_edit_measures_nothing(workspace: Workspace, path: str, old: str, new
     assert workspace.measurements("figures/") == []
 
 
+def test_shipped_logs_of_gpus_are_ingested_and_never_measured(workspace: Workspace) -> None:
+    shipped = next((workspace.folder / "tests/data/native/laptop").glob("*dp_shard2*/1"))
+    run = workspace.folder / "data/raw/h200" / shipped.parent.name / "1"
+    shutil.copytree(shipped, run)
+    log = run / "events.jsonl"
+    log.write_text(log.read_text().replace('"study": "laptop"', '"study": "h200"', 1))
+    planned = workspace.planned("figures/")
+    assert [job.wildcards for job in planned if job.rule == "ingest_run"] == [f"run=h200/{shipped.parent.name}/1"]
+    assert {job.wildcards for job in planned if job.rule == "plot_figure"} == {"name=h200", "name=overlap"}
+    assert "measure_run" not in {job.rule for job in planned}
+    before = {path: path.read_bytes() for path in run.iterdir()}
+    workspace.snakemake("figures/overlap.pdf")
+    assert {path: path.read_bytes() for path in run.iterdir()} == before
+
+
 def test_one_figure_from_shipped_data_measures_nothing(unmeasured: Workspace) -> None:
     planned = unmeasured.planned("figures/strong_scaling.pdf")
     assert {job.rule for job in planned} == {"ingest_external", "tabulate_strong_scaling", "plot_figure"}

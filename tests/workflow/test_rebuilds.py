@@ -72,7 +72,7 @@ def test_what_is_built_twice_from_nothing_is_the_same_to_the_byte(workspace: Wor
         path.unlink()
     shutil.rmtree(workspace.folder / "results")
     workspace.snakemake("figures/")
-    assert len(before) == 5 * len(kinds)
+    assert len(before) == 6 * len(kinds)
     assert [path.name for path in made if path.read_bytes() != before[path.name]] == []
 
 
@@ -81,6 +81,7 @@ def test_the_tables_behind_the_reference_copies_are_what_this_tree_builds(worksp
         assert (workspace.folder / "figures" / reference.name).read_text() == reference.read_text(), reference.name
     assert {path.stem for path in (workspace.folder / "docs/figures").glob("*.csv")} == {
         "h200",
+        "overlap",
         "strong_scaling",
         "collectives",
         "comparability",

@@ -13,6 +13,7 @@ from falloff.analysis.collectives import NOT_DRAWN
 from falloff.analysis.coverage import CoverageRow, Status
 from falloff.analysis.efficiency import Row, number
 from falloff.analysis.field_values import stated
+from falloff.analysis.uncertainty import FEWEST_RUNS
 
 FIGURE = "h200"
 
@@ -82,8 +83,8 @@ class Cell:
 def cells_of_figure(runs: pd.DataFrame) -> tuple[list[Cell], list[CoverageRow]]:
     """Return the cells to draw from the top down, and coverage rows of what is left beside the figure.
 
-    Of our own runs one setting a network is drawn, the one in which most layouts ran, and of each layout the cell with
-    most launches; cells of that setting that went out of memory stand with them. Networks follow in the order of their
+    Of our own runs one setting a network is drawn, the one in which most layouts ran often, with the cells that did;
+    cells of that setting that went out of memory stand with them. Networks follow in the order of their
     size, others' runs of a network after ours.
     """
     # a log read alone has its record's name, and no folder to be told by
@@ -111,17 +112,28 @@ def _origin(row: Row) -> str | None:
 
 
 def _chosen(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Return the cells of the setting in which most layouts ran, one a layout, and those out of memory in it."""
+    """Return the cells of the setting in which most layouts ran often, of each layout those that did, and those lost.
+
+    Often is FEWEST_RUNS launches, from which a cell has an interval of its own; of a layout that has no such cell the
+    most ordinary one stands for all.
+    """
     ended = [group for group in groups if _value(group, "outcome") == "ok"]
     if not ended:
         return []
-    layouts = {key: {_layout(g) for g in ended if _setting(g) == key} for key in map(_setting, ended)}
-    launches = Counter({key: sum(len(g) for g in ended if _setting(g) == key) for key in layouts})
-    best = min(layouts, key=lambda key: (-len(layouts[key]), -launches[key], str(key)))
+    best = min(map(_setting, ended), key=lambda key: _rank([g for g in ended if _setting(g) == key]))
     of_setting = [group for group in ended if _setting(group) == best]
-    kept = [min((g for g in of_setting if _layout(g) == layout), key=_preference) for layout in sorted(layouts[best])]
+    kept: list[pd.DataFrame] = []
+    for layout in sorted(set(map(_layout, of_setting))):
+        alike = [group for group in of_setting if _layout(group) == layout]
+        kept += [group for group in alike if len(group) >= FEWEST_RUNS] or [min(alike, key=_preference)]
     lost = [g for g in groups if _value(g, "outcome") == "oom" and _setting(g) == best and not _is_in(g, of_setting)]
     return sorted([*kept, *lost], key=_order_of_row)
+
+
+def _rank(groups: Sequence[pd.DataFrame]) -> tuple[Any, ...]:
+    """Return what is least for the setting to draw: layouts that ran often, layouts at all, launches."""
+    often = {_layout(group) for group in groups if len(group) >= FEWEST_RUNS}
+    return (-len(often), -len(set(map(_layout, groups))), -sum(map(len, groups)), str(_setting(groups[0])))
 
 
 def _is_in(group: pd.DataFrame, ended: Sequence[pd.DataFrame]) -> bool:

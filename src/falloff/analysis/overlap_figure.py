@@ -13,7 +13,7 @@ from falloff.analysis.efficiency import Row, number
 from falloff.analysis.field_values import stated
 from falloff.analysis.overlap import communication_cost
 from falloff.analysis.overlap_cells import overlap_runs
-from falloff.analysis.uncertainty import ratio_interval
+from falloff.analysis.uncertainty import pool_runs, ratio_interval
 
 FIGURE = "overlap"
 AHEAD_METRICS = ("exposed_s", "memory_bytes", "tokens_per_gpu_s")
@@ -107,12 +107,14 @@ def _pairs(held: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
 def _cost_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the parts of what a step takes more than without communication: the exposed seconds and the rest."""
     place = 0
+    cells = points.groups(held, ("alike_but_control", "communication", "delay_factor"))
+    pool = pool_runs([list(cell["step_s"]) for cell in cells])
     for plain, controls in _pairs(held):
         none = controls[controls["communication"] == "none"]
         if none.empty:
             continue
         real_s, none_s, exposed_s = _mean(plain["step_s"]), _mean(none["step_s"]), _mean(plain["exposed_s"])
-        cost = ratio_interval(list(plain["step_s"]), [list(none["step_s"])])
+        cost = ratio_interval(list(plain["step_s"]), [list(none["step_s"])], pool)
         found = communication_cost(real_s, none_s, None if math.isnan(exposed_s) else exposed_s)
         parts = {EXPOSED: found.exposed_s, CONTENTION: found.contention_s}
         if found.exposed_s is None:

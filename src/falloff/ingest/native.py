@@ -212,8 +212,8 @@ def _window_flags(log: Log, cell: TrainCell, window_s: float) -> tuple[str, ...]
     settling, asked_s = _settling(log, cell), log.one("window").get("asked_s") or 0.0
     flags = []
     if settling and not settling["settled"]:
-        slopes = {"step time": settling["step_slope_share"], "clock": settling["clock_slope_share"]}
-        words = ", ".join(f"{name} {share:+.2%}" for name, share in slopes.items() if share is not None)
+        drifts = {"step time": settling["step_drift_share"], "clock": settling["clock_drift_share"]}
+        words = ", ".join(f"{name} {share:+.2%}" for name, share in drifts.items() if share is not None)
         flags.append(f"not settled after {settling['steps']} steps, {settling['seconds']:.0f} s of warm-up ({words})")
     if window_s < FEWEST_OF_ASKED * asked_s:
         flags.append(f"the window of {window_s:.3g} s is shorter than the {asked_s:g} s asked for")
