@@ -30,6 +30,9 @@ def split_over_ranks(module: nn.Module, mesh: DeviceMesh) -> None:
     plan = _block_plan() if isinstance(module, Block) else _ends_plan()
     there = {name for name, _ in module.named_modules()}
     parallelize_module(module, mesh, {name: style for name, style in plan.items() if name in there}, src_data_rank=None)
+    if "embedding" in there:
+        # A compiled block loses the gradient of an input whose collective is under way (torch 2.13); a copy has waited.
+        module.get_submodule("embedding").register_forward_hook(lambda _module, _inputs, output: output.clone())
 
 
 def _block_plan() -> dict[str, ParallelStyle]:
