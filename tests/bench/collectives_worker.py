@@ -27,5 +27,5 @@ def work(rank: Rank) -> None:
 
 
 if __name__ == "__main__":
-    run_one(Path(sys.argv[1]), agents_store(), lambda _: work)
+    run_one(Path(sys.argv[1]), agents_store(), lambda _: work, alone=True)
     leave(0)

@@ -22,19 +22,19 @@ WATCHDOG = (
 )
 
 
-def lose_memory() -> None:
-    torch.empty(2**46)
+def lose_memory(rank: Rank) -> None:
+    torch.empty(2**46, device=rank.device)
 
 
-def hang() -> None:
+def hang(_rank: Rank) -> None:
     time.sleep(60)
 
 
-def be_killed() -> None:
+def be_killed(_rank: Rank) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def be_aborted_by_the_watchdog() -> None:
+def be_aborted_by_the_watchdog(_rank: Rank) -> None:
     os.write(2, WATCHDOG.encode())
     os.abort()
 
@@ -54,8 +54,8 @@ def work(rank: Rank) -> None:
     if fault in FAULTS:
         append_process_group(rank, params=None, local_params=None)
         if rank.index == 1:
-            FAULTS[fault]()
-        dist.all_reduce(torch.zeros(4))
+            FAULTS[fault](rank)
+        dist.all_reduce(torch.zeros(4, device=rank.device))
     sweep(rank)
 
 
