@@ -300,3 +300,37 @@ def test_ranks_that_a_failure_does_not_end_are_ended_soon(tmp_path: Path, monkey
     run = run_in(tmp_path)
     assert measure(run) == "oom"
     assert float(str(events_of(run)[-1]["wall_s"])) < 15
+
+
+BATCH_LAUNCHER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+import test_batch as t
+from falloff import batch, launch, ownership
+ownership.LOCK_FOLDERS = (Path({tmp!r}),)
+ranks = {script!r}
+launch.rank_command = lambda runs: [sys.executable, "-c", ranks, *(str(run.run_dir) for run in runs)]
+list(batch.measure_beside([[t.run_in(Path({tmp!r}), repeat=1)], [t.run_in(Path({tmp!r}), repeat=2)]]))
+"""
+
+
+def test_a_signal_ends_every_lane_and_keeps_what_is_sealed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sealed, cut = run_in(tmp_path, repeat=1), run_in(tmp_path, repeat=2)
+    head = "import sys, time; from pathlib import Path; RUN_DIR = Path(sys.argv[1])"
+    script = f"{head}\nif RUN_DIR.name == '2': time.sleep(60)\n{COMPLETES}"
+    code = BATCH_LAUNCHER.format(tests=str(Path(__file__).parent), tmp=str(tmp_path), script=script)
+    launcher = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    run_id = wait_until_open(cut)
+    for _ in range(300):
+        if rawlog.is_sealed(sealed.run_dir):
+            break
+        time.sleep(0.05)
+    launcher.send_signal(signal.SIGTERM)
+    assert launcher.wait() == 128 + signal.SIGTERM
+    assert processes_of(run_id) == []
+    assert events_of(sealed)[-1]["outcome"] == "ok"
+    assert rawlog.read_open_events(cut.run_dir)[-1]["event"] == "interrupted"
+    ranks_that(monkeypatch, COMPLETES)
+    assert [(run.repeat, outcome) for run, outcome in measure_batch([sealed, cut])] == [(1, "ok"), (2, "ok")]
+    assert events_of(sealed)[0]["run_id"] != events_of(cut)[0]["run_id"] != run_id

@@ -50,6 +50,19 @@ def test_a_grids_fixed_values_go_before_the_studys(tmp_path: Path) -> None:
     assert study.cells[0].cell.seq == 32
 
 
+def test_a_field_of_a_cell_may_be_a_list_in_fixed_and_on_an_axis(tmp_path: Path) -> None:
+    study = read_text(
+        tmp_path,
+        HEAD
+        + """grids:
+  - {fixed: {layout: {dp_shard: 2}, traced_ranks: [1]}, grid: {seq: [32, 64]}}
+  - {fixed: {layout: {dp_shard: 2}}, grid: {traced_ranks: [[0], [0, 1]]}}
+""",
+    )
+    assert [cell.cell.traced_ranks for cell in study.cells] == [(1,), (1,), (0,), (0, 1)]
+    assert len({cell.cell_id for cell in study.cells}) == 4
+
+
 def test_excludes_take_cells_out_and_includes_add_some(tmp_path: Path) -> None:
     study = read_text(
         tmp_path,
