@@ -10,21 +10,32 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from falloff.outputs import whole_file
 
 
-def trace_steps(path: Path, steps: range, run_step: Callable[[], None], *, on_gpu: bool) -> None:
-    """Run the steps under the profiler and write their Chrome trace, gzipped and whole, to `path`.
+class Tracer:
+    """Traces steps: prepare it, run one step more, trace, and write the trace once nothing waits for it."""
 
-    Each step is a span named as torch's profiler and the readers of its traces name it.
-    """
-    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
-    # One cycle, so there is nothing to accumulate; torch 2.11 warns where this is not stated.
-    with profile(activities=activities, acc_events=True) as profiler:
+    def __init__(self, *, on_gpu: bool) -> None:
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
+        # One cycle, so there is nothing to accumulate; torch 2.11 warns where this is not stated.
+        self._profiler = profile(activities=activities, acc_events=True)
+
+    def prepare(self) -> None:
+        """Start what traces kernels: seconds of work, and the first kernels after it are lost."""
+        self._profiler.prepare_trace()
+
+    def trace(self, steps: range, run_step: Callable[[], None]) -> None:
+        """Run the steps under the profiler, each a span named as the readers of such traces name it."""
+        self._profiler.start_trace()
         for step in steps:
             with record_function(f"ProfilerStep#{step}"):
                 run_step()
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".trace.") as folder:
-        plain = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(plain))
-        # The trace says where it was written first, which is the machine's own affair.
-        trace = plain.read_bytes().replace(str(plain).encode(), path.name.encode())
-        with whole_file(path) as unfinished:
-            unfinished.write_bytes(gzip.compress(trace, mtime=0))
+        self._profiler.stop_trace()
+
+    def write(self, path: Path) -> None:
+        """Write the Chrome trace, gzipped and whole."""
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".trace.") as folder:
+            plain = Path(folder) / "trace.json"
+            self._profiler.export_chrome_trace(str(plain))
+            # The trace says where it was written first, which is the machine's own affair.
+            trace = plain.read_bytes().replace(str(plain).encode(), path.name.encode())
+            with whole_file(path) as unfinished:
+                unfinished.write_bytes(gzip.compress(trace, mtime=0))
