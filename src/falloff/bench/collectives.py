@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import torch
-import torch.distributed as dist
 
 from falloff.bench.collective_calls import Call, Group, join_group, make_call
 from falloff.bench.nccl_algorithms import append_nccl_debug
@@ -56,7 +55,7 @@ def _slowest_times_s(rank: Rank, cell: CollectivesCell, lap: Callable[[], object
     """Return the seconds of each lap, its slowest rank's of all groups."""
     for _ in range(cell.warmup_iterations):
         lap()
-    dist.barrier()
+    rank.wait_for_all()
     clock = clock_for(rank.device)
     for _ in range(cell.measured_iterations):
         clock.begin()

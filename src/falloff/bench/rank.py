@@ -76,21 +76,26 @@ class Rank:
         dist.all_gather_object(values, value)
         return values
 
+    def wait_for_all(self) -> None:
+        """Return once every rank is here; a collective, so never inside a measured window."""
+        # Named, since a process group that is not bound to a device guesses it, and warns.
+        dist.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
+
     def append_event(self, event: str, **fields: Any) -> None:
         """Append an event to the log, on the first rank only."""
         if self.is_first:
             rawlog.append_event(self.run_dir, event, **fields)
 
 
-def run_one(run_dir: Path, store: Store, work_of: Callable[[Cell], Callable[[Rank], None]]) -> bool:
-    """Do the work of one run; return whether these processes are fit for another.
+def run_one(run_dir: Path, store: Store, work_of: Callable[[Cell], Callable[[Rank], None]], *, alone: bool) -> bool:
+    """Do the work of one run, `alone` in these processes or not; return whether they are fit for another.
 
     What goes wrong becomes one failure event and ends the process; its process group is then left as it is, since
     to take it down would wait for ranks that are stuck, which the agent ends.
     """
     try:
         of_run = PrefixStore(str(run_dir), store)
-        rank = join(run_dir, of_run)
+        rank = join(run_dir, of_run, split=alone)
         work_of(rank.cell)(rank)
         return complete(rank, of_run)
     except Exception as error:
@@ -113,8 +118,13 @@ def agents_store() -> Store:
     return store
 
 
-def join(run_dir: Path, store: Store) -> Rank:
-    """Join the other ranks of a run in a fresh process group; `store` is the run's own, so no key is an old one."""
+def join(run_dir: Path, store: Store, *, split: bool = True) -> Rank:
+    """Join the other ranks of a run in a fresh process group; `store` is the run's own, so no key is an old one.
+
+    split: subgroups on GPUs are split off the whole group's communicator, which is quick for many ranks. In the second
+    process group of a process that ends it by SIGSEGV (NCCL 2.28.9, torch 2.11; any mesh of two dimensions on two
+    H200, 2026-11-30), so there each subgroup makes a communicator of its own.
+    """
     started = rawlog.read_open_events(run_dir)[0]
     cell = cell_from_json(started["cell"], str(run_dir / rawlog.OPEN_NAME))
     index, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -130,7 +140,7 @@ def join(run_dir: Path, store: Store) -> Rank:
         rank=index,
         world_size=size,
         timeout=timedelta(seconds=timeout_s),
-        device_id=device if device.type == "cuda" else None,
+        device_id=device if split and device.type == "cuda" else None,
     )
     return Rank(
         run_dir=run_dir,
@@ -233,7 +243,7 @@ def _nccl_version(device: torch.device) -> str | None:
 def complete(rank: Rank, store: Store) -> bool:
     """Take the run down and append `completed` once every rank has; return whether the processes may run another."""
     # Only once every rank has come this far did everything go well.
-    dist.barrier()
+    rank.wait_for_all()
     _forget_the_run()
     dist.destroy_process_group()
     left = exchange(store, "left", rank.index, rank.size, str(_left_bytes(rank.device)))

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> NoReturn:
             break
         del waiting[: waiting.index(run_dir) + 1]
         write_into(run_dir / rawlog.OUTPUT_NAME)
-        if not run_one(run_dir, store, work_of):
+        if not run_one(run_dir, store, work_of, alone=len(arguments) == 1):
             break
     leave(0)
 
