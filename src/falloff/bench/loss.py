@@ -1,5 +1,7 @@
 """Cross-entropy over the vocabulary, of whole logits or of a part of them at a time."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ def chunked_loss(x: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int, 
     x is [batch, seq, hidden], weight [vocab, hidden], targets [batch, seq]. Gradients are computed with the loss,
     since both need the same logits; a chunk's logits live until its gradients are there.
     """
-    part = _compiled_loss_and_gradient() if compiled else _loss_and_gradient
+    part = compiled_once(_loss_and_gradient) if compiled else _loss_and_gradient
     loss: Tensor = _ChunkedLoss.apply(  # type: ignore[no-untyped-call]
         x.flatten(0, 1), weight, targets.flatten(), chunk_tokens, part
     )
@@ -72,5 +74,8 @@ def _loss_and_gradient(logits: Tensor, targets: Tensor, count: int) -> tuple[Ten
     return (logsumexp - at_target).sum() / count, gradient.to(logits.dtype)
 
 
-def _compiled_loss_and_gradient() -> Any:
-    return torch.compile(_loss_and_gradient, fullgraph=True, dynamic=False)
+@functools.cache
+def compiled_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function compiled for the shapes that it meets; the same one for every call, which guards look up."""
+    compiled: Callable[..., Any] = torch.compile(function, fullgraph=True, dynamic=False)
+    return compiled

@@ -9,7 +9,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own habit)
 from torch import Tensor, nn
 
 from falloff.bench.attention import causal_attention
-from falloff.bench.loss import chunked_loss, token_loss
+from falloff.bench.loss import chunked_loss, compiled_once, token_loss
 from falloff.bench.recompute import run_recomputing
 from falloff.spec.network import Network
 
@@ -115,7 +115,7 @@ class Head(nn.Linear):
             return super().forward(x)
         if self.chunk_tokens is not None:
             return chunked_loss(x, self.weight, targets, self.chunk_tokens, compiled=self.compiled)
-        loss = torch.compile(token_loss, fullgraph=True) if self.compiled else token_loss
+        loss: Callable[[Tensor, Tensor], Tensor] = compiled_once(token_loss) if self.compiled else token_loss
         return loss(super().forward(x), targets)
 
 
