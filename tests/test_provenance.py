@@ -106,6 +106,17 @@ def test_outside_a_checkout_the_revision_is_not_stated(tmp_path: Path) -> None:
     assert provenance.git_revision(tmp_path) == {"commit": None, "modified": None}
 
 
+def test_a_copy_without_git_may_state_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FALLOFF_COMMIT", "0123abc")
+    assert provenance.git_revision(tmp_path) == {"commit": "0123abc", "modified": None}
+
+
+def test_a_source_tree_that_is_not_installed_knows_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = provenance.versions()["falloff"]
+    monkeypatch.setattr(provenance, "PACKAGES", ("no-such-package",))
+    assert provenance.versions()["falloff"] == installed
+
+
 def test_a_package_that_is_not_there_has_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provenance, "PACKAGES", ("numpy", "no-such-package-anywhere"))
     found = provenance.versions()

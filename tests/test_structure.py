@@ -148,8 +148,8 @@ def test_no_two_modules_import_each_other() -> None:
 
 @pytest.mark.parametrize("path", [p for p in MODULES if stage_of(p) in NODE_STAGES], ids=name_of)
 def test_what_runs_on_a_node_needs_little_more_than_torch(path: Path) -> None:
-    # triton comes with torch wherever torch has CUDA
-    allowed = NODE_PACKAGES | ({"torch", "triton"} if stage_of(path) == "bench" else set())
+    # triton comes with torch wherever torch has CUDA; torchao is asked for by cells in float8 alone
+    allowed = NODE_PACKAGES | ({"torch", "triton", "torchao"} if stage_of(path) == "bench" else set())
     for name in module_imports(path):
         first = name.partition(".")[0]
         assert first in allowed | {"falloff"} or first in sys.stdlib_module_names, f"{name_of(path)} imports {name}"

@@ -26,7 +26,12 @@ Device = Literal["auto", "cpu", "cuda"]
 
 # A collective that is stuck must end its process, so that the log can say so. SkipCleanUp (3): to abort the
 # communicators first may hang as well. No dump: it delays the end, and this run's is not looked into.
-RANK_ENVIRONMENT = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
+RANK_ENVIRONMENT = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3",
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    # Without it a step near the GPU's memory frees and asks for whole segments, which takes longer than the step.
+    "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+}
 # NCCL's watchdog says what it has to say several times over within this much output.
 _READ_BYTES = 2**20
 

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +22,13 @@ NVLINK_VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7
 
 
 def git_revision(folder: Path) -> dict[str, Any]:
-    """Return the commit of `folder` and whether tracked files differ from it; nulls outside a checkout."""
+    """Return the commit of `folder` and whether tracked files differ from it; nulls outside a checkout.
+
+    FALLOFF_COMMIT states the commit of a copy that is no checkout, as a container's or a lent machine's may be.
+    """
+    stated = os.environ.get("FALLOFF_COMMIT")
+    if stated:
+        return {"commit": stated, "modified": None}
     revision = _output_of(["git", "-C", str(folder), "rev-parse", "HEAD"])
     if revision is None:
         return {"commit": None, "modified": None}
@@ -37,7 +44,17 @@ def versions() -> dict[str, str | None]:
             found[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             found[package] = None
+    found["falloff"] = found.get("falloff") or _version_of_source(Path(__file__).parents[2] / "pyproject.toml")
     return found
+
+
+def _version_of_source(pyproject: Path) -> str | None:
+    """Return the version of a source tree that runs without being installed, as on a node by PYTHONPATH."""
+    try:
+        version: str = tomllib.loads(pyproject.read_text(encoding="utf-8"))["project"]["version"]
+    except (OSError, KeyError, tomllib.TOMLDecodeError):
+        return None
+    return version
 
 
 def code_of(entry: str, root: Path | None = None) -> list[str]:

@@ -22,7 +22,7 @@ def test_the_backend_that_runs_is_the_one_that_is_allowed(asked, found):
 def test_a_backend_that_a_device_lacks_is_said_and_not_replaced():
     allow_backend("cudnn")
     q = torch.randn(1, 4, 16, 8)
-    with pytest.raises(RuntimeError, match="No viable backend|No available kernel"):
+    with pytest.raises(RuntimeError, match=r"No viable backend|No available kernel"):
         causal_attention(q, q, q)
 
 
