@@ -93,7 +93,11 @@ def logs_of(study_name):
 
 
 def records_of(study_name, kind):
-    return [f"results/records/{run}.{kind}.parquet" for run in logs_of(study_name)]
+    """Return the record files of a study: one a run where it is measured here, else one of all its logs."""
+    runs = logs_of(study_name)
+    if study_name in STUDIES and is_measured_here(STUDIES[study_name]):
+        return [f"results/records/{run}.{kind}.parquet" for run in runs]
+    return [f"results/records/{study_name}.{kind}.parquet"] if runs else []
 
 
 def shipped_records(kind):

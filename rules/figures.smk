@@ -22,6 +22,7 @@ EVERYTHING = [
 # What follows from logs is light: on a cluster it runs with the head, only measurements are submitted.
 localrules:
     ingest_run,
+    ingest_study,
     ingest_external,
     tabulate_this_machine,
     tabulate_h200,

@@ -1,4 +1,4 @@
-"""Records from logs, one job a run, and from others' logs and tables, one job a folder."""
+"""Records from logs, one job a run, of shipped studies and of others' logs and tables one a folder."""
 
 
 rule ingest_run:
@@ -18,6 +18,30 @@ rule ingest_run:
         "../environment.yml"
     shell:
         "python workflow_scripts/ingest_run.py --log {input.log:q} "
+        "--runs {output.runs:q} --collectives {output.collectives:q} --kernels {output.kernels:q} 2>&1 | tee {log:q}"
+
+
+# A study that ships has a hundred logs that do not change: a job each would be minutes of starting Python.
+rule ingest_study:
+    input:
+        logs=lambda wildcards: sorted(map(str, (RAW / wildcards.study).glob("*/*/events.jsonl"))),
+        beside=lambda wildcards: sorted(
+            str(path) for name in ("power.csv", "trace.*") for path in (RAW / wildcards.study).glob(f"*/*/{name}")
+        ),
+        hardware=HARDWARE_FILES,
+        code=code_of("workflow_scripts/ingest_run.py"),
+    output:
+        runs="results/records/{study}.runs.parquet",
+        collectives="results/records/{study}.collectives.parquet",
+        kernels="results/records/{study}.kernels.parquet",
+    log:
+        "logs/ingest_study/{study}.log",
+    wildcard_constraints:
+        study="[^/]+",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/ingest_run.py --log {input.logs:q} "
         "--runs {output.runs:q} --collectives {output.collectives:q} --kernels {output.kernels:q} 2>&1 | tee {log:q}"
 
 

@@ -66,8 +66,8 @@ def test_shipped_logs_of_gpus_are_ingested_and_never_measured(workspace: Workspa
     log = run / "events.jsonl"
     log.write_text(log.read_text().replace('"study": "laptop"', '"study": "h200"', 1))
     planned = workspace.planned("figures/")
-    assert [job.wildcards for job in planned if job.rule == "ingest_run"] == [f"run=h200/{shipped.parent.name}/1"]
-    assert {job.wildcards for job in planned if job.rule == "plot_figure"} == {"name=h200", "name=overlap"}
+    assert [job.wildcards for job in planned if job.rule.startswith("ingest")] == ["study=h200"]
+    assert {job.wildcards for job in planned if job.rule == "plot_figure"} >= {"name=h200", "name=overlap"}
     assert "measure_run" not in {job.rule for job in planned}
     before = {path: path.read_bytes() for path in run.iterdir()}
     workspace.snakemake("figures/overlap.pdf")
