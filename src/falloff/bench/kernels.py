@@ -13,12 +13,13 @@ from typing import Any, Literal
 import torch
 
 from falloff import rawlog
+from falloff.bench.failure import failure_kind
 from falloff.bench.kernel_calls import make_calls
 from falloff.bench.kernel_launch import KERNELS, LAUNCHES, Launch
 from falloff.bench.kernel_meter import GpuState, Meter
 from falloff.bench.kernel_shapes import KernelShape, kernels_of, most_used
 from falloff.bench.kernel_timing import Timed, Unit, make_unit, synchronize, time_burst, time_window
-from falloff.bench.rank import Rank, append_process_group, failure_kind, gpu_uuid
+from falloff.bench.rank import Rank, append_process_group, gpu_uuid
 from falloff.spec.kernels_cell import KernelsCell
 
 Mode = Literal["burst", "window", "sustained"]

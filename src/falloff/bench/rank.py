@@ -4,13 +4,11 @@ import functools
 import gc
 import os
 import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,38 +17,18 @@ from torch.distributed.rendezvous import rendezvous
 
 from falloff import rawlog
 from falloff.bench.attention import allow_backend
+from falloff.bench.failure import report_failure
 from falloff.spec.cell import Cell, cell_from_json
 from falloff.units import GIB
 
-FailureKind = Literal["oom", "unstable", "crash", "hang"]
 T = TypeVar("T")
-
-# The agent looks at its ranks ten times a second and ends the others once one is gone, so who is still here after
-# this failed on its own account, and the log holds causes and not what follows from them.
-LOST_PEER_GRACE_S = 3.0
 
 # What a finished run may leave allocated on its GPU. Workspaces of cuBLAS stay, tens of MiB each; more is a leak.
 LEFT_LIMIT_BYTES = GIB // 2
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
-# How allocators that raise no class of their own say that memory has run out: torch's CPU allocator, malloc through
-# errno, C++, CUDA and NCCL, cuBLAS and cuDNN.
-_OUT_OF_MEMORY_WORDS = (
-    "can't allocate memory",
-    "cannot allocate memory",
-    "bad_alloc",
-    "out of memory",
-    "status_alloc_failed",
-)
-# How gloo, NCCL's watchdog and the store say that they waited for another rank in vain.
-_HANG_WORDS = ("timed out waiting", "collective operation timeout", "wait timeout after", "clients joined")
-
 _LRU_CACHE = type(functools.lru_cache(abs))
-
-
-class UnstableError(RuntimeError):
-    """The loss stopped being a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +77,7 @@ def run_one(run_dir: Path, store: Store, work_of: Callable[[Cell], Callable[[Ran
         work_of(rank.cell)(rank)
         return complete(rank, of_run)
     except Exception as error:
-        _report(run_dir, error)
+        report_failure(run_dir, error)
         leave(1)
 
 
@@ -296,44 +274,3 @@ def _left_bytes(device: torch.device) -> int:
     except OSError:
         return 0
     return 0
-
-
-def failure_kind(error: BaseException) -> FailureKind:
-    """Return what kind of failure an exception is."""
-    text = str(error).casefold()
-    if isinstance(error, UnstableError):
-        return "unstable"
-    if isinstance(error, MemoryError | torch.OutOfMemoryError) or any(w in text for w in _OUT_OF_MEMORY_WORDS):
-        return "oom"
-    if any(words in text for words in _HANG_WORDS):
-        return "hang"
-    return "crash"
-
-
-def _report(run_dir: Path, error: BaseException) -> None:
-    """Append the failure event. A rank that fails because another is gone is ended by the agent before it does."""
-    traceback.print_exc()
-    kind = failure_kind(error)
-    if kind == "crash" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        sys.stderr.flush()
-        time.sleep(LOST_PEER_GRACE_S)
-    rawlog.append_event(
-        run_dir, "failure", rank=int(os.environ.get("RANK", "0")), kind=kind, message=_message(error, kind)[:500]
-    )
-
-
-def _message(error: BaseException, kind: FailureKind) -> str:
-    line = (str(error).strip().splitlines() or [""])[0]
-    if kind == "crash":
-        return f"{type(error).__name__}: {line}"
-    return f"{_waiting_call(error)}: {line}" if kind == "hang" else line
-
-
-def _waiting_call(error: BaseException) -> str:
-    """Return the name of the last function of torch.distributed under which an error was raised."""
-    names = [
-        frame.name
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "torch/distributed/" in frame.filename and frame.name != "wrapper"
-    ]
-    return names[-1] if names else type(error).__name__

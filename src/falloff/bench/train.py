@@ -15,10 +15,11 @@ from torch import Tensor
 from falloff import rawlog
 from falloff.bench.attention import allow_backend, backend_of
 from falloff.bench.communication import install_control
+from falloff.bench.failure import UnstableError
 from falloff.bench.fsdp import sharding_report
 from falloff.bench.memory import memory_peaks, reset_peaks
 from falloff.bench.parallelize import Parallel, parallelize
-from falloff.bench.rank import TORCH_DTYPES, Rank, UnstableError, append_process_group
+from falloff.bench.rank import TORCH_DTYPES, Rank, append_process_group
 from falloff.bench.settling import MIN_POINTS, drift_of, has_settled
 from falloff.bench.timing import Clock, clock_for
 from falloff.bench.tokens import TokenSource
