@@ -48,13 +48,13 @@ VARIANTS = {
         ({"dp_shard": 4}, [{}, FULL]),
         ({"dp_replicate": 2, "dp_shard": 2}, [{}, FULL]),
         ({"dp_replicate": 2, "tp": 2}, [{}]),
-        ({"dp_shard": 2, "tp": 2}, [{}, SELECTIVE, GPTS]),
+        ({"dp_shard": 2, "tp": 2}, [{}, GPTS]),
         ({"dp_shard": 2, "pp": 2}, [{}, FULL, INTERLEAVED, ZERO_BUBBLE]),
         ({"dp_shard": 2, "cp": 2}, [{}, RING]),
         ({"dp_replicate": 2, "cp": 2}, [{}]),
-        ({"tp": 4}, [{}, FULL]),
+        ({"tp": 4}, [{}]),
         ({"tp": 2, "pp": 2}, [{}, GPTS, LOW, ZERO_BUBBLE]),
-        ({"tp": 2, "cp": 2}, [{}, FULL, GPTS]),
+        ({"tp": 2, "cp": 2}, [SELECTIVE, GPTS]),
         ({"pp": 4}, [{}, FULL]),
         ({"pp": 2, "cp": 2}, [{}, GPTS | FULL]),
         ({"cp": 4}, [{}, RING]),
@@ -192,7 +192,7 @@ def test_the_loss_falls_so_that_a_wrong_gradient_would_show(references):
 
 
 @pytest.mark.parametrize(
-    ("layout", "least"), [("dp_shard 4", 0.25), ("tp 4", 0.25), ("pp 4", 0.15), ("cp 4", 0.25), ("tp 2 × cp 2", 0.25)]
+    ("layout", "least"), [("dp_shard 4", 0.25), ("tp 4", 0.25), ("pp 4", 0.15), ("cp 4", 0.25), ("tp 2 × cp 2, gpt", 0.25)]
 )
 def test_ranks_hold_parts_of_the_parameters(results, layout, least):
     rank_params = results(4)[layout]["rank_params"]

@@ -56,6 +56,8 @@ def fsdp_mesh(mesh: DeviceMesh, layout: Layout) -> DeviceMesh:
 
 def context_group(layout: Layout, device: torch.device) -> ProcessGroup:
     """Return this rank's context-parallel group; every rank of the process group calls it."""
-    # A mesh of its own, since a mesh takes an axis apart by private means alone (torch 2.13).
-    sizes = (layout.pp * layout.dp, layout.cp, layout.tp)
-    return init_device_mesh(device.type, sizes, mesh_dim_names=("others", "cp", "tp"))["cp"].get_group()
+    # A mesh of its own: a mesh takes an axis apart by private means alone (torch 2.13), and over a communicator of its
+    # own, keys do not queue behind the parameters that FSDP gathers ahead.
+    sizes = {"others": layout.pp * layout.dp, "cp": layout.cp, "tp": layout.tp}
+    used = {axis: size for axis, size in sizes.items() if size > 1 or axis == "cp"}
+    return init_device_mesh(device.type, tuple(used.values()), mesh_dim_names=tuple(used))["cp"].get_group()

@@ -43,7 +43,8 @@ def _selective() -> Any:
     seen: Counter[bool] = Counter()
 
     def keep(context: Any, operator: Any, *_inputs: Any, **_options: Any) -> CheckpointPolicy:
-        kept = operator in _ALWAYS_KEPT
+        # The operator of our own is context parallelism's attention with its collectives.
+        kept = operator in _ALWAYS_KEPT or operator.namespace == "falloff"
         if operator in _PRODUCTS:
             seen[context.is_recompute] += 1
             kept = seen[context.is_recompute] % 2 == 1
