@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from falloff.bench.float8 import use_float8
 from falloff.bench.fsdp import fsdp_wrapper, uses_fsdp
 from falloff.bench.gradients import Gradients, place_as_parameters
-from falloff.bench.loss import token_loss
+from falloff.bench.loss import compiled_once, token_loss
 from falloff.bench.mesh import Place, context_group, fsdp_mesh, make_mesh, place_of
 from falloff.bench.network import Block, Decoder, materialize
 from falloff.spec.cell import TrainCell
@@ -159,7 +159,7 @@ def _backward(
 
 def _loss_of_logits(cell: TrainCell, mesh: DeviceMesh) -> tuple[Loss, Callable[[], AbstractContextManager[None]]]:
     """Return the mean loss of a rank's logits for targets, and the context in which it runs forward and backward."""
-    loss: Loss = torch.compile(token_loss, fullgraph=True) if cell.compile else token_loss
+    loss: Loss = compiled_once(token_loss) if cell.compile and cell.layout.tp == 1 else token_loss
     if cell.layout.tp == 1:
         return loss, nullcontext
     from torch.distributed.tensor.parallel import loss_parallel
