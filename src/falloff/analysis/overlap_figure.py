@@ -97,8 +97,9 @@ def _setting(row: Row) -> str:
 
 
 def _pairs(held: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Yield the ordinary launches of a cell and the control's, where a cell has both."""
-    for group in points.groups(held, ("alike_but_control",)):
+    """Yield the ordinary launches of a cell and the control's, where a cell has both, small networks first."""
+    groups = points.groups(held, ("alike_but_control",))
+    for group in sorted(groups, key=lambda group: (number(group.iloc[0], "params"), _series(group))):
         plain, controls = group[group["control"].isna()], group[group["control"].notna()]
         if len(plain) and len(controls):
             yield plain, controls
