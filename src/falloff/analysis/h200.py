@@ -56,7 +56,7 @@ def _metrics(known: dict[str, Hardware]) -> dict[str, tuple[points.Metric, str]]
         "draw_w": (lambda row: number(row, "draw_w"), "no meter"),
         "energy_per_token_j": (points.energy_per_token_j, "no meter"),
         "memory_bytes": (_held_bytes, "not stated"),
-        "exposed_s": (exposed_s, "no trace"),
+        "exposed_s": (points.exposed_s, "no trace"),
     }
 
 
@@ -64,14 +64,6 @@ def _held_bytes(row: Row) -> float:
     """Return what torch's allocator held at its peak, which imported logs print too; else what the record states."""
     reserved = number(row, "reserved_memory_bytes")
     return number(row, "memory_bytes") if math.isnan(reserved) else reserved
-
-
-def exposed_s(row: Row) -> float:
-    """Return the seconds of a step in which communication runs exposed, NaN without a trace.
-
-    The share of the traced steps, of a step as long as the window's mean.
-    """
-    return points.exposed_share(row) * mean_step_s(row)
 
 
 def _cell_rows(

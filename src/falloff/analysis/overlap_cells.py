@@ -8,7 +8,6 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.efficiency import Row, mean_step_s, number, tokens_per_gpu_s
 from falloff.analysis.field_values import stated
-from falloff.analysis.h200 import exposed_s
 
 # How long and how closely a cell was watched changes nothing that runs in its window.
 _WATCHED = (
@@ -51,7 +50,7 @@ def _row(row: Row) -> dict[str, Any]:
         **{name: row[name] for name in COLUMNS if name in row},
         "layout": points.layout_words(row),
         "step_s": mean_step_s(row),
-        "exposed_s": exposed_s(row),
+        "exposed_s": points.exposed_s(row),
         "exposed_share": points.exposed_share(row),
         "tokens_per_gpu_s": tokens_per_gpu_s(row),
         "alike_but_control": _alike(row, CONTROLLED),

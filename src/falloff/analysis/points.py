@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
+from falloff.analysis.efficiency import Row, mean_step_s, number, tokens_per_gpu_s
 from falloff.analysis.noise import run_spread
 from falloff.analysis.uncertainty import Pool, pool_runs, run_interval
 from falloff.spec.layout import AXES
@@ -204,6 +204,14 @@ def energy_per_token_j(row: Row) -> float:
 def exposed_share(row: Row) -> float:
     """Return the share of a traced step in which communication runs and no compute kernel does; NaN without a trace."""
     return number(row, "trace_exposed_comm_s") / number(row, "trace_span_s")
+
+
+def exposed_s(row: Row) -> float:
+    """Return the seconds of a step in which communication runs exposed, NaN without a trace.
+
+    The share of the traced steps, of a step as long as the window's mean.
+    """
+    return exposed_share(row) * mean_step_s(row)
 
 
 def _degree(row: Row, axis: str) -> int:
