@@ -29,20 +29,21 @@ NUM_STEPS = 2
 GPTS = {"network": GPT}
 FULL, SELECTIVE, LOW = {"recompute": "full"}, {"recompute": "selective"}, {"param_dtype": "bfloat16"}
 RING = {"cp_method": "ring"}
+COMPILED = {"compile": True}
 INTERLEAVED = {"pp_schedule": "interleaved", "vpp": 2}
 ZERO_BUBBLE = {"pp_schedule": "zero_bubble", "vpp": 2, "reshard_after_forward": False}
 
 # Each axis alone at two ranks in every way it can compute, and its compositions at four.
 VARIANTS = {
     1: [
-        ({}, [{}, FULL, SELECTIVE, LOW, GPTS, {"microbatch": 8}]),
+        ({}, [{}, SELECTIVE, LOW, GPTS, {"microbatch": 8}]),
     ],
     2: [
         ({"dp_shard": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, {"microbatch": 4}]),
         ({"dp_replicate": 2}, [{}, FULL, LOW]),
-        ({"tp": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, {"microbatch": 8}]),
+        ({"tp": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, COMPILED]),
         ({"pp": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, INTERLEAVED, INTERLEAVED | FULL, ZERO_BUBBLE]),
-        ({"cp": 2}, [{}, FULL, SELECTIVE, LOW, GPTS, RING, RING | FULL, RING | LOW]),
+        ({"cp": 2}, [{}, FULL, LOW, GPTS, COMPILED | SELECTIVE, RING, RING | FULL, RING | LOW]),
     ],
     4: [
         ({"dp_shard": 4}, [{}, FULL]),
@@ -67,7 +68,7 @@ def label(cell: TrainCell) -> str:
     for name in ("recompute", "param_dtype", "pp_schedule", "cp_method", "microbatch"):
         value = getattr(cell, name)
         words += [] if value == getattr(CELL, name) else [f"{name} {value}"]
-    return ", ".join(words)
+    return ", ".join([*words, *(["compiled"] if cell.compile else [])])
 
 
 def cells_at(num_processes: int) -> dict[str, TrainCell]:
@@ -192,7 +193,8 @@ def test_the_loss_falls_so_that_a_wrong_gradient_would_show(references):
 
 
 @pytest.mark.parametrize(
-    ("layout", "least"), [("dp_shard 4", 0.25), ("tp 4", 0.25), ("pp 4", 0.15), ("cp 4", 0.25), ("tp 2 × cp 2, gpt", 0.25)]
+    ("layout", "least"),
+    [("dp_shard 4", 0.25), ("tp 4", 0.25), ("pp 4", 0.15), ("cp 4", 0.25), ("dp_shard 2 × tp 2", 0.25)],
 )
 def test_ranks_hold_parts_of_the_parameters(results, layout, least):
     rank_params = results(4)[layout]["rank_params"]

@@ -126,7 +126,8 @@ def _tensor_splitter(cell: TrainCell, mesh: DeviceMesh) -> Callable[[nn.Module],
         return lambda _module: None
     from falloff.bench.tensor_parallel import overlap_products, split_over_ranks
 
-    overlap_products(mesh["tp"], wanted=cell.async_tp)
+    if cell.compile:
+        overlap_products(mesh["tp"], wanted=cell.async_tp)
     return lambda module: split_over_ranks(module, mesh["tp"])
 
 
@@ -159,14 +160,14 @@ def _backward(
 
 def _loss_of_logits(cell: TrainCell, mesh: DeviceMesh) -> tuple[Loss, Callable[[], AbstractContextManager[None]]]:
     """Return the mean loss of a rank's logits for targets, and the context in which it runs forward and backward."""
-    loss: Loss = compiled_once(token_loss) if cell.compile and cell.layout.tp == 1 else token_loss
     if cell.layout.tp == 1:
-        return loss, nullcontext
+        return compiled_once(token_loss) if cell.compile else token_loss, nullcontext
     from torch.distributed.tensor.parallel import loss_parallel
 
     from falloff.bench.tensor_parallel import split_loss
 
-    return split_loss(loss, mesh["tp"]), loss_parallel
+    # Never compiled: torch 2.13 then returns another loss (7.88 for 4.87, the tests' network over two ranks, 2026-11).
+    return split_loss(token_loss, mesh["tp"]), loss_parallel
 
 
 def _accumulated_backward(decoder: Decoder, cell: TrainCell, loss_of_logits: Loss) -> Loss:

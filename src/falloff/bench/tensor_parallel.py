@@ -83,7 +83,7 @@ def overlap_products(mesh: DeviceMesh, *, wanted: bool) -> None:
     import torch._inductor.config
     from torch.distributed._symmetric_memory import enable_symm_mem_for_group
 
-    torch._inductor.config._micro_pipeline_tp = wanted
+    torch._inductor.config._micro_pipeline_tp = False
     if not wanted:
         return
     if mesh.device_type != "cuda":
@@ -94,3 +94,4 @@ def overlap_products(mesh: DeviceMesh, *, wanted: bool) -> None:
         enable_symm_mem_for_group(mesh.get_group().group_name)
     except RuntimeError as error:
         raise ValueError(f"async_tp needs memory that all ranks of tp see, and there is none here ({error})") from error
+    torch._inductor.config._micro_pipeline_tp = True
