@@ -18,7 +18,7 @@ def mesh():
 
 
 def test_async_tp_without_gpus_is_an_error(mesh):
-    with pytest.raises(ValueError, match="async_tp needs CUDA GPUs .* the ranks run on cpu"):
+    with pytest.raises(ValueError, match=r"async_tp needs CUDA GPUs .* the ranks run on cpu"):
         overlap_products(mesh, wanted=True)
     assert not torch._inductor.config._micro_pipeline_tp
 

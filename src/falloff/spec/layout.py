@@ -11,7 +11,8 @@ AXES = ("dp_replicate", "dp_shard", "tp", "pp", "cp")
 class Layout:
     """Degrees of the mesh axes; their product is the number of ranks.
 
-    dp_shard is FSDP's axis, dp_replicate beside it makes HSDP; tp comes with sequence parallelism; pp runs 1F1B.
+    dp_shard is FSDP's axis, dp_replicate beside it makes HSDP; tp comes with sequence parallelism; pp cuts the layers
+    into stages, cp each sequence.
     """
 
     dp_replicate: int = 1
