@@ -310,8 +310,8 @@ def test_a_copied_log_is_read_where_that_is_asked_for_and_says_whose_it_is(
     assert run.flags == ("read from elsewhere: it is the log of a_study/tiny-dp_shard2-0123/1",)
 
 
-def run_script(path: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "workflow_scripts/ingest_run.py", "--log", str(path)]
+def run_script(path: Path, out: Path, *more: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "workflow_scripts/ingest_run.py", "--log", str(path), *map(str, more)]
     kinds = ("runs", "collectives", "kernels")
     outputs = [part for kind in kinds for part in (f"--{kind}", str(out / f"x.{kind}.parquet"))]
     return subprocess.run([*command, *outputs], capture_output=True, text=True, check=False)
@@ -325,6 +325,19 @@ def test_the_script_writes_the_three_record_files(write_log: WriteLog, cpu_run: 
     assert list(runs["step_s"].iloc[0]) == [0.9, 0.9, 0.9]
     assert read_records([tmp_path / "x.collectives.parquet"], CollectiveRecord).empty
     assert set(runs.columns) == {field.name for field in dataclasses.fields(RunRecord)}
+
+
+def test_the_script_writes_the_records_of_several_logs_into_one_file_each(
+    write_log: WriteLog, cpu_run: list[Event], tmp_path: Path
+) -> None:
+    path = write_log(cpu_run)
+    other = tmp_path / "a_study" / "tiny-dp_shard2-0123" / "2" / "events.jsonl"
+    other.parent.mkdir()
+    other.write_text(path.read_text().replace('"repeat": 1', '"repeat": 2'))
+    done = run_script(path, tmp_path, other)
+    assert (done.returncode, done.stderr) == (0, "")
+    runs = read_records([tmp_path / "x.runs.parquet"], RunRecord)
+    assert list(runs["record_id"]) == [f"a_study/tiny-dp_shard2-0123/{repeat}" for repeat in (1, 2)]
 
 
 def test_the_script_says_what_is_wrong_and_writes_nothing(
