@@ -88,7 +88,7 @@ def _schedule(stages: list[PipelineStage], cell: TrainCell, loss: Callable[[Tens
 
 def _stage(decoder: Decoder, cell: TrainCell, device: torch.device, index: int, group: ProcessGroup) -> PipelineStage:
     num_stages = cell.layout.pp * cell.vpp
-    # The shapes are known, so no stage has to send another what it will get.
+    # The shapes are known, so torch need not run a stage to find them.
     return PipelineStage(
         decoder,
         index,
