@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from falloff.analysis.steps import mean_of_rates, step_summary, steps_needed, window_rate
 from falloff.ingest.native import read_native_log
 
-LOG = next((Path(__file__).parents[1] / "data" / "native").rglob("events.jsonl"))
+LOG = next((Path(__file__).parents[1] / "data" / "native" / "laptop").rglob("events.jsonl"))
 seconds = st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=30)
 
 
