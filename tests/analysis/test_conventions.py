@@ -116,6 +116,11 @@ def test_hfu_counts_what_the_record_says_is_recomputed() -> None:
     assert selective == pytest.approx(mfu(LLAMA, KNOWN) * (1 + attention / 3 / flops_per_token(LLAMA)))
 
 
+def test_products_that_are_computed_again_one_in_two_are_not_counted_as_attention_alone() -> None:
+    assert math.isnan(hfu({**LLAMA, "recompute": "selective", "framework": "torchtitan"}, KNOWN))
+    assert hfu({**LLAMA, "recompute": "elementwise", "framework": "falloff"}, KNOWN) == pytest.approx(mfu(LLAMA, KNOWN))
+
+
 @pytest.mark.parametrize("recompute", [None, "8 layers of 32"])
 def test_hfu_is_not_known_where_the_record_does_not_say_what_is_recomputed(recompute: str | None) -> None:
     assert math.isnan(hfu({**LLAMA, "recompute": recompute}, KNOWN))

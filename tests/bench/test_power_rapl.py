@@ -1,4 +1,3 @@
-
 import pytest
 
 from falloff.bench.power_rapl import rapl_packages, rapl_source

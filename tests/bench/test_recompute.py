@@ -36,7 +36,7 @@ def calls_of_backward(mode: str) -> Counter:
     return calls.counts
 
 
-@pytest.mark.parametrize(("mode", "products"), [("none", 0), ("selective", 3), ("full", 7)])
+@pytest.mark.parametrize(("mode", "products"), [("none", 0), ("elementwise", 0), ("selective", 3), ("full", 7)])
 def test_the_backward_computes_again_as_many_products_as_the_mode_says(mode, products):
     # a layer has seven, each with two in its backward pass; the last is wanted by nobody and never computed again
     once = calls_of_backward("none")[torch.ops.aten.mm.default]
@@ -48,13 +48,14 @@ def test_the_backward_computes_again_as_many_products_as_the_mode_says(mode, pro
 def test_selective_keeps_attention_and_full_computes_it_again():
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
     assert calls_of_backward("none")[attention] == 0
+    assert calls_of_backward("elementwise")[attention] == 0
     assert calls_of_backward("selective")[attention] == 0
     assert calls_of_backward("full")[attention] == 1
 
 
 # torch.compile looks at the inputs' gradients itself, and warns itself of that
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
-@pytest.mark.parametrize("mode", ["none", "selective", "full"])
+@pytest.mark.parametrize("mode", ["none", "elementwise", "selective", "full"])
 def test_a_compiled_block_is_compiled_once_for_all_blocks(mode):
     network = Network(name="deep", layers=10, hidden=16, heads=2, kv_heads=1, ffn=24, vocab=11, source="a test")
     module = Decoder(network, 8, CPU, recompute=mode)
@@ -69,3 +70,32 @@ def test_a_compiled_block_is_compiled_once_for_all_blocks(mode):
     tokens = torch.randint(0, 11, (2, 9))
     torch.testing.assert_close(module(tokens[:, :-1]), plain(tokens[:, :-1]))
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def kept_bytes(mode: str) -> int:
+    """Return what a compiled block keeps for its backward pass beside its input and its weights."""
+    network = Network(name="one", layers=1, hidden=128, heads=4, kv_heads=2, ffn=448, vocab=11, source="a test")
+    block = Decoder(network, 64, CPU, recompute=mode).layers["0"]
+    materialize(block, "", 1, CPU)
+    x = torch.randn(2, 64, 128, requires_grad=True)
+    given = {tensor.untyped_storage().data_ptr() for tensor in (x, *block.parameters())}
+    kept = {}
+
+    def keep(tensor):
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    torch._dynamo.reset()
+    # the compiler's own choice of what to keep, without the compiler of kernels behind it
+    compiled = torch.compile(block._recomputing_layer, fullgraph=True, backend="aot_eager_decomp_partition")
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        y = compiled(x)
+    assert y.requires_grad
+    return sum(size for place, size in kept.items() if place not in given)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+def test_each_mode_keeps_less_than_the_one_before():
+    kept = [kept_bytes(mode) for mode in ("none", "elementwise", "selective", "full")]
+    assert kept == sorted(kept, reverse=True)
+    assert kept[1] < 0.7 * kept[0]

@@ -110,11 +110,18 @@ def megatron_flops_per_token(
     return 12 * layers * hidden**2 * (attention + mlp + padded_vocab / (2 * layers * hidden))
 
 
+# Their "selective" keeps every second matrix product, and not all but attention's scores as Megatron's does: how much
+# that computes again depends on the layer.
+_BY_OPERATOR = ("falloff", "torchtitan")
+
+
 def recompute_of(row: Row) -> Recompute | None:
     """Return which recomputation a record states in the words of the conventions; None where it does not say."""
     stated = row.get("recompute")
-    words: dict[str, Recompute] = {"none": "none", "full": "full", "selective": "selective"}
-    return words.get(stated.casefold()) if isinstance(stated, str) else None
+    words: dict[str, Recompute] = {"none": "none", "elementwise": "none", "full": "full", "selective": "selective"}
+    if not isinstance(stated, str) or (stated.casefold() == "selective" and row.get("framework") in _BY_OPERATOR):
+        return None
+    return words.get(stated.casefold())
 
 
 def hfu(row: Row, known: Mapping[str, Hardware]) -> float:

@@ -2,7 +2,6 @@
 
 import zlib
 from collections.abc import Callable, Iterable
-from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (torch's own habit)
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from falloff.bench.attention import causal_attention
 from falloff.bench.loss import chunked_loss, compiled_once, token_loss
 from falloff.bench.recompute import run_recomputing
+from falloff.spec.cell import Recompute
 from falloff.spec.network import Network
 
 NORM_EPS = 1e-5  # Llama 2's, and GPT-2's
@@ -69,9 +69,7 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """One decoder layer; `recompute` says which of its activations are computed again in the backward pass."""
 
-    def __init__(
-        self, network: Network, seq: int, device: torch.device, *, recompute: Literal["none", "selective", "full"]
-    ) -> None:
+    def __init__(self, network: Network, seq: int, device: torch.device, *, recompute: Recompute) -> None:
         super().__init__()
         self.attention_norm = _norm(network)
         self.attention = Attention(network, seq, device)
@@ -131,7 +129,7 @@ class Decoder(nn.Module):
         seq: int,
         device: torch.device,
         *,
-        recompute: Literal["none", "selective", "full"] = "none",
+        recompute: Recompute = "none",
         layers: Iterable[int] | None = None,
         with_embedding: bool = True,
         with_head: bool = True,

@@ -11,6 +11,8 @@ from falloff.spec.layout import Layout
 from falloff.spec.network import Network
 from falloff.spec.reading import Dtype, ImpossibleLayoutError, build, require_positive
 
+Recompute = Literal["none", "elementwise", "selective", "full"]
+
 MAX_SEED = 2**63 - 1  # what both torch's generator and a record's column hold
 
 
@@ -35,7 +37,7 @@ class TrainCell:
     float8: bool = False  # the linears of the blocks, by torchao
     compile: bool = False  # each block, and the loss
     attention: Literal["auto", "cudnn", "flash", "math"] = "auto"
-    recompute: Literal["none", "selective", "full"] = "none"
+    recompute: Recompute = "none"
     loss_chunk_tokens: int | None = None  # logits of so many tokens at a time; None: all at once
     grad_clip: float | None = None  # the norm to which gradients are cut
     learning_rate: float = 3e-4
