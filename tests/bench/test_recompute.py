@@ -95,6 +95,7 @@ def kept_bytes(mode: str) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_each_mode_keeps_less_than_the_one_before():
     kept = [kept_bytes(mode) for mode in ("none", "elementwise", "selective", "full")]
     assert kept == sorted(kept, reverse=True)
