@@ -48,6 +48,23 @@ def test_without_the_device_s_annotations_kernels_belong_to_the_step_that_launch
     assert "by their launches" in windows(trace)[1]
 
 
+def test_the_last_step_holds_what_it_launched_after_its_annotation_s_end(tmp_path: Path) -> None:
+    rows = [
+        event("user_annotation", "ProfilerStep#1", 0, 50),
+        event("user_annotation", "Optimizer.step#AdamW.step", 40, 8),
+        event("cuda_runtime", "cudaLaunchKernel", 10, 1, 7),
+        event("cuda_runtime", "cudaLaunchKernel", 45, 1, 8),
+        event("cuda_runtime", "cudaLaunchKernel", 55, 1, 9),
+        event("kernel", "gemm", 70, 20, 7),
+        event("kernel", "adamw", 90, 30, 8),
+        event("kernel", "after_the_step", 130, 30, 9),
+        # on the device an annotation is drawn around the kernels whose innermost one it is
+        event("gpu_user_annotation", "ProfilerStep#1", 70, 20),
+        event("gpu_user_annotation", "Optimizer.step#AdamW.step", 90, 30),
+    ]
+    assert spans(trace_of(tmp_path, rows)) == [(1, 70, 120, 2)]
+
+
 def test_without_launches_they_belong_to_the_step_in_which_they_start(tmp_path: Path) -> None:
     rows = [
         event("user_annotation", "ProfilerStep#1", 0, 50),

@@ -1,6 +1,7 @@
 """The windows of a trace that count: its profiler steps as the device ran them, and which of them are whole."""
 
 import statistics
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,21 +46,22 @@ def launch_ns(trace: Trace) -> tuple[Integers, npt.NDArray[np.bool_]]:
 def windows(trace: Trace) -> tuple[list[Window], str]:
     """Return the windows of a trace in order, and in words what they are; ValueError where it holds no kernels.
 
-    A step runs on the device from its first start to the next step's first start, the last one to its end. Without
-    annotations on the device's rows a kernel belongs to the step in whose host's span it was launched (where that is
-    not known, started). Without steps the window is all of the trace.
+    A step runs on the device from its first start to the next step's first start, the last one to the end of what was
+    launched in it. Without annotations on the device's rows a kernel belongs to the step in whose host's span it was
+    launched (where that is not known, started). Without steps the window is all of the trace.
     """
     busy = busy_events(trace)
     if not busy.any():
         cut = f", cut after {trace.num_events:,} complete events" if trace.status == "trace_truncated" else ""
         raise ValueError(f"the trace holds no kernels{cut}")
-    steps, seen = (trace.steps, "on the device") if trace.steps else (_launched_steps(trace, busy), "by their launches")
+    launched = _launched_steps(trace, busy)
+    steps, seen = (trace.steps, "on the device") if trace.steps else (launched, "by their launches")
     starts = trace.start_ns[busy & (trace.kind != _COPY)]
     if not steps:
         span = int(trace.start_ns[busy].min()), int(trace.end_ns[busy].max())
         return [Window(None, *span, len(starts), True)], "all kernels, no profiler step"
     begins = [step.start_ns for step in steps]
-    spans = list(zip(begins, [*begins[1:], max(step.end_ns for step in steps)], strict=True))
+    spans = list(zip(begins, [*begins[1:], _last_end_ns(steps, launched)], strict=True))
     ordered = np.sort(starts)
     counts = [int(n) for n in np.diff(np.searchsorted(ordered, np.array(spans)), axis=1)[:, 0]]
     enough = FEWEST_KERNELS_SHARE * statistics.median(counts)
@@ -68,6 +70,16 @@ def windows(trace: Trace) -> tuple[list[Window], str]:
         for step, span, count in zip(steps, spans, counts, strict=True)
     ]
     return found, _in_words(found, seen)
+
+
+def _last_end_ns(steps: Sequence[Step], launched: Sequence[Step]) -> int:
+    """Return where the last step ends on the device: with its annotation, or later with what was launched in it.
+
+    Kineto draws an annotation on the device around the kernels whose innermost annotation it is: a step that ends with
+    the optimizer, which torch annotates itself, ends on the device before it (7 % of a step of Llama 2 7B, torch 2.11).
+    """
+    last = steps[-1].number
+    return max(step.end_ns for step in (*steps, *(step for step in launched if step.number == last)))
 
 
 def _in_words(found: list[Window], seen: str) -> str:
