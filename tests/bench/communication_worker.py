@@ -78,7 +78,7 @@ def train_step(cell: TrainCell, decoder, optimizer, gradients: Gradients) -> flo
     optimizer.zero_grad()
     loss = token_loss(decoder(tokens[:, :-1]), tokens[:, 1:])
     loss.backward()
-    gradients.clip(100.0)
+    gradients.norm()
     optimizer.step()
     return loss.item()
 

@@ -2,10 +2,11 @@
 
     torchrun ... layouts_worker.py CELLS.json OUT.pt
 
-OUT.pt maps each cell's name to its losses, gradient norms, first gradients by parameter, the norm of the first
-gradients after they were clipped to half, and the parameters of each rank.
+OUT.pt maps each cell's name to its losses, gradient norms, first gradients by parameter, and the parameters of each
+rank. The steps are those of the benchmark itself, clipped to a norm that none reaches, so that the norm is returned.
 """
 
+import dataclasses
 import json
 import os
 import sys
@@ -17,11 +18,12 @@ import torch.distributed as dist
 
 from falloff.bench.attention import allow_backend
 from falloff.bench.parallelize import Parallel, parallelize
-from falloff.bench.tokens import global_tokens
-from falloff.bench.train import BETAS, WEIGHT_DECAY, num_local_params
+from falloff.bench.timing import HostClock
+from falloff.bench.train import Steps, num_local_params
 from falloff.spec.cell import TrainCell, cell_from_json
 
 NUM_STEPS = 2
+UNREACHED_NORM = 1e9
 
 
 def main() -> None:
@@ -48,29 +50,24 @@ def train(cell: TrainCell) -> dict:
     device = torch.device("cpu")
     allow_backend(cell.attention)
     parallel = parallelize(cell, device, dist.get_rank())
-    parameters = [parameter for module in parallel.modules for parameter in module.parameters()]
-    optimizer = torch.optim.AdamW(parameters, lr=cell.learning_rate, betas=BETAS, weight_decay=WEIGHT_DECAY)
+    steps = Steps(dataclasses.replace(cell, grad_clip=UNREACHED_NORM), parallel, device)
     losses, norms, gradients = [], [], {}
     for step in range(1, NUM_STEPS + 1):
-        tokens = global_tokens(cell, step)[parallel.sequences]
-        optimizer.zero_grad()
-        losses.append(global_loss(parallel, tokens))
-        norms.append(parallel.gradient_norm().item())
+        loss, norm, _ = steps.run(HostClock())
+        losses.append(global_loss(parallel, loss))
+        norms.append(norm.item())
         if step == 1:
             gradients = {name: whole(p.grad) for module in parallel.modules for name, p in module.named_parameters()}
-        optimizer.step()
-    returned = parallel.clip(norms[-1] / 2).item()
     return {
         "losses": losses,
         "norms": norms,
-        "clipped": (returned, parallel.gradient_norm().item()),
         "gradients": merged(gradients),
         "rank_params": gathered(num_local_params(parallel.modules)),
     }
 
 
-def global_loss(parallel: Parallel, tokens: torch.Tensor) -> float:
-    loss = parallel.backward(tokens).double() * parallel.loss_share
+def global_loss(parallel: Parallel, own: torch.Tensor) -> float:
+    loss = own.double() * parallel.loss_share
     dist.all_reduce(loss)
     return loss.item()
 

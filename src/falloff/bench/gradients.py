@@ -1,4 +1,4 @@
-"""The norm of all gradients of a network, whose parts lie on all ranks, and cutting them to a norm."""
+"""The norm of all gradients of a network, whose parts lie on all ranks."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -39,16 +39,6 @@ class Gradients:
         else:
             dist.all_reduce(total)
         return total.sqrt()
-
-    def clip(self, max_norm: float) -> Tensor:
-        """Scale all gradients in place so that their norm is at most max_norm; return the norm before that."""
-        norm = self.norm()
-        # The small term is that of torch.nn.utils.clip_grad_norm_, so that both cut alike.
-        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-        parts = [part for parameters in self._by_copies.values() for part in _local_gradients(parameters)]
-        if parts:
-            torch._foreach_mul_(parts, factor)
-        return norm
 
 
 def place_as_parameters(modules: Iterable[nn.Module]) -> None:

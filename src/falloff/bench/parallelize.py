@@ -28,8 +28,7 @@ class Parallel:
     global batch, and returns the mean loss over this rank's tokens; loss_share is what that counts for in the sum
     over all ranks (zero on a stage that sees no loss).
 
-    gradient_norm returns the 2-norm of all gradients, on the device and the same on all ranks; clip scales them in
-    place to a norm at most its argument and returns the norm before. Every rank calls either.
+    gradient_norm returns the 2-norm of all gradients, on the device and the same on all ranks. Every rank calls it.
     """
 
     modules: list[nn.Module]
@@ -39,7 +38,6 @@ class Parallel:
     loss_share: float
     mesh: DeviceMesh
     gradient_norm: Callable[[], Tensor]
-    clip: Callable[[float], Tensor]
 
 
 def parallelize(cell: TrainCell, device: torch.device, rank: int) -> Parallel:
@@ -62,7 +60,6 @@ def parallelize(cell: TrainCell, device: torch.device, rank: int) -> Parallel:
         loss_share=cell.layout.pp / cell.layout.ranks if place.pp == cell.layout.pp - 1 else 0.0,
         mesh=mesh,
         gradient_norm=gradients.norm,
-        clip=gradients.clip,
     )
 
 
