@@ -104,6 +104,16 @@ def test_a_user_who_sets_nccls_watchdog_is_heeded(monkeypatch: pytest.MonkeyPatc
     assert launch._environment_of(RUN, "id")["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "1"
 
 
+def test_captured_collectives_keep_their_buffers_unregistered_where_segments_expand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("PYTORCH_ALLOC_CONF", "NCCL_GRAPH_REGISTER"):
+        monkeypatch.delenv(name, raising=False)
+    environment = launch._environment_of(RUN, "id")
+    assert environment["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert environment["NCCL_GRAPH_REGISTER"] == "0"
+
+
 def test_what_the_agent_prints_goes_to_one_run_once(tmp_path: Path) -> None:
     processes = Processes([RUN])
     first, second = tmp_path / "1", tmp_path / "2"

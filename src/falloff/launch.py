@@ -31,6 +31,9 @@ RANK_ENVIRONMENT = {
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     # Without it a step near the GPU's memory frees and asks for whole segments, which takes longer than the step.
     "PYTORCH_ALLOC_CONF": "expandable_segments:True",
+    # NCCL registers the buffers of a captured collective, which with segments that expand ends in illegal memory accesses
+    # on GPUs before Blackwell: https://github.com/NVIDIA/Megatron-LM/issues/5474 refuses the two together.
+    "NCCL_GRAPH_REGISTER": "0",
 }
 # NCCL's watchdog says what it has to say several times over within this much output.
 _READ_BYTES = 2**20
