@@ -213,6 +213,34 @@ def test_orphans_of_another_lock_do_not_write_into_the_new_log(tmp_path: Path, m
     assert processes_of(orphans) == []
 
 
+def test_who_takes_a_dead_launchers_lock_ends_what_it_left_whatever_comes_next(tmp_path: Path) -> None:
+    dead = start_launcher(tmp_path, SLEEPS)
+    orphans = wait_until_open(run_in(tmp_path))
+    dead.kill()
+    dead.wait()
+    with ownership.machine_lock():
+        assert processes_of(orphans) == []
+
+
+def test_a_sampler_that_heeds_no_signal_does_not_keep_a_run_from_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks_that(monkeypatch, COMPLETES)
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    samplers = []
+
+    def start_deaf(_processes: launch.Processes, _run_dir: Path) -> "subprocess.Popen[bytes]":
+        samplers.append(subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE))
+        samplers[-1].stdout.readline()
+        return samplers[-1]
+
+    monkeypatch.setattr(launch.Processes, "start_sampler", start_deaf)
+    monkeypatch.setattr(batch, "SAMPLER_GRACE_S", 0.1)
+    assert measure(run_in(tmp_path)) == "ok"
+    assert samplers[0].returncode == -signal.SIGKILL
+    samplers[0].stdout.close()
+
+
 @pytest.mark.parametrize("left", [b"", b'{"event": "run_sta', b'{"event": "run_started"}\ngarbled\n{"event": "x"}\n'])
 def test_whatever_a_death_or_a_full_disk_left_the_run_can_be_measured_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: bytes

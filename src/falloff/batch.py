@@ -5,8 +5,10 @@ ranks run, and who finds a dead launcher's ranks ends them first (ownership.py).
 processes, as a launch costs 10 to 15 s on a GPU node; each is started, timed, judged and sealed by itself.
 """
 
+import contextlib
 import json
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Generator, Sequence
 from itertools import takewhile
@@ -23,6 +25,8 @@ from falloff.ownership import end_orphans, machine_lock, set_aside_dead_attempt,
 PERIOD_S = 0.05
 # From a rank's failure to the end of all: the agent takes a tenth of a second, unless a rank hears no signal.
 FAILURE_GRACE_S = 10.0
+# A sampler takes one more reading after its signal; one that is stuck in the driver heeds none.
+SAMPLER_GRACE_S = 5.0
 
 Done = tuple[Run, str]
 
@@ -52,7 +56,7 @@ def measure_beside(
         for lane in lanes:
             ready.append([])
             for run in lane:
-                outcome = _outcome_before(run, lock)
+                outcome = _outcome_before(run)
                 if outcome is None:
                     ready[-1].append(run)
                 else:
@@ -74,11 +78,11 @@ def measure_beside(
                 lane_at_work.close()
 
 
-def _outcome_before(run: Run, lock: Path) -> str | None:
+def _outcome_before(run: Run) -> str | None:
     """Return the outcome of a run that is not to be measured, None for one that is, its folder made ready."""
     if rawlog.is_sealed(run.run_dir):
         return str(rawlog.read_events(run.run_dir / rawlog.SEALED_NAME)[-1]["outcome"])
-    end_orphans(run.run_dir, lock)
+    end_orphans(run.run_dir)
     return None if set_aside_dead_attempt(run.run_dir) else "killed"
 
 
@@ -133,7 +137,9 @@ class _Batch:
         if self._seals:
             return
         for run_dir, processes in self._open.items():
-            rawlog.append_event(run_dir, "interrupted", signal=number)
+            # what cannot be noted on a full disk is ended all the same
+            with contextlib.suppress(OSError, ValueError):
+                rawlog.append_event(run_dir, "interrupted", signal=number)
             processes.end()
         raise SystemExit(SIGNAL_EXIT + number)
 
@@ -177,8 +183,8 @@ def _measure_in(
     processes: Processes, run: Run, batch: _Batch, launch_place: int, *, is_last: bool
 ) -> Generator[None, None, str | None]:
     """Measure one run; return its outcome, None where the processes that others had used ended before it began."""
-    batch.begin(run, processes)
     run.run_dir.mkdir(parents=True, exist_ok=True)
+    batch.begin(run, processes)
     rawlog.append_event(run.run_dir, "run_started", **first_event(run, processes, launch_place))
     started_s, others = time.monotonic(), OtherLoad(batch.run_ids)
     timed_out = yield from _watch(processes, run, is_last=is_last)
@@ -214,10 +220,17 @@ def _watch(processes: Processes, run: Run, *, is_last: bool) -> Generator[None, 
             yield
         return False
     finally:
-        sampler.terminate()
-        sampler.wait()
+        _end_sampler(sampler)
         if processes.exit_code is not None:
             processes.end()
+
+
+def _end_sampler(sampler: "subprocess.Popen[bytes]") -> None:
+    for end in (sampler.terminate, sampler.kill):
+        end()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            sampler.wait(SAMPLER_GRACE_S)
+            return
 
 
 class _GrowingLog:

@@ -27,7 +27,8 @@ LOCK_NAME = "falloff-measuring.lock"
 def machine_lock() -> Iterator[Path]:
     """Hold the lock of this machine, waiting for it; yield the file that names the processes at work, by run id.
 
-    The kernel drops it with its holder. ValueError where no folder takes a lock.
+    The kernel drops it with its holder; those that a holder who died has left at work are ended first. ValueError
+    where no folder takes a lock.
     """
     path, descriptor = _open_lock()
     with os.fdopen(descriptor, "r+", encoding="utf-8") as lock:
@@ -37,6 +38,8 @@ def machine_lock() -> Iterator[Path]:
             print("another measurement runs on this machine; waiting for it to end", file=sys.stderr)  # noqa: T201
             fcntl.flock(lock, fcntl.LOCK_EX)
         try:
+            for run_id in lock.read().split():
+                end_processes(run_id)
             yield path
         finally:
             path.write_text("", encoding="utf-8")
@@ -73,10 +76,10 @@ def hold_checkout(folder: Path) -> IO[str]:
     return lock
 
 
-def end_orphans(run_dir: Path, lock: Path) -> None:
-    """End the ranks of launchers that died: of the runs last measured here, and of this very run, wherever it began."""
+def end_orphans(run_dir: Path) -> None:
+    """End the ranks of this very run that a launcher left which died, wherever it held its lock."""
     first = _first_event(run_dir / rawlog.OPEN_NAME) or {}
-    for run_id in {*lock.read_text(encoding="utf-8").split(), str(first.get("run_id", ""))} - {""}:
+    if run_id := str(first.get("run_id", "")):
         end_processes(run_id)
 
 
