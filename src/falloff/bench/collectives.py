@@ -21,8 +21,8 @@ def sweep(rank: Rank) -> None:
         raise ValueError(f"{rank.run_dir}: the cell is of kind {cell.kind!r}; this benchmark runs collectives")
     if cell.launch == "graph" and rank.device.type != "cuda":
         raise ValueError(f"{rank.run_dir}: launch is graph, and {rank.device.type} has no CUDA graphs; allowed: calls")
-    append_process_group(rank, params=None, local_params=None)
     group = join_group(cell, rank.index, rank.device)
+    append_process_group(rank, params=None, local_params=None)  # limits every group that there is by then
     for point in cell.points:
         _run_point(rank, cell, group, point)
     append_nccl_debug(rank, cell)
