@@ -31,8 +31,8 @@ RANK_ENVIRONMENT = {
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
     # Without it a step near the GPU's memory frees and asks for whole segments, which takes longer than the step.
     "PYTORCH_ALLOC_CONF": "expandable_segments:True",
-    # NCCL registers the buffers of a captured collective, which with segments that expand ends in illegal memory accesses
-    # on GPUs before Blackwell: https://github.com/NVIDIA/Megatron-LM/issues/5474 refuses the two together.
+    # NCCL registers the buffers of a captured collective, and with segments that expand that ends in illegal memory
+    # accesses on GPUs before Blackwell: Megatron-LM refuses the two together (core/transformer/cuda_graphs.py).
     "NCCL_GRAPH_REGISTER": "0",
 }
 # NCCL's watchdog says what it has to say several times over within this much output.
