@@ -201,6 +201,7 @@ class RunRecord(Record):
     data_s: float | None = None  # the same of waiting for data
     optimizer_s: float | None = None  # the same of the optimizer
     losses: tuple[float, ...] | None = None
+    warmup_losses: tuple[float, ...] | None = None  # of all steps before them, from the first on
     grad_norms: tuple[float, ...] | None = None  # before they are cut
     memory_bytes: float | None = None
     memory_kind: str | None = None

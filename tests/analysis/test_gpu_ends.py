@@ -116,3 +116,25 @@ def test_without_a_run_on_one_gpu_the_reason_is_said(frame):
 def test_a_run_without_uuids_makes_no_ratio(frame):
     blank: list[pd.DataFrame] = [frame(*ones(100.0, gpu_uuids=None))]
     assert efficiency_from_one_gpu(frame(*twos(95.0, gpu_uuids=None)), blank).reason == "no UUIDs are stated"
+
+
+def test_launches_on_two_pairs_of_gpus_are_each_over_their_own(frame):
+    elsewhere = [run(f"c{gpu}", 200.0, (gpu,)) for gpu in ("C", "D")]
+    both = [*twos(90.0), *(run(f"far{i}", 160.0, ("C", "D")) for i in (1, 2))]
+    found = efficiency_from_one_gpu(frame(*both), [frame(*ones(100.0), *elsewhere)])
+    assert found.ratio == pytest.approx((0.9 * 0.8 * 0.8) ** (1 / 3))
+    assert found.n == 3
+
+
+def test_a_pair_whose_gpus_did_not_run_alone_is_left_out_of_the_ratio_of_the_rest(frame):
+    found = efficiency_from_one_gpu(frame(*twos(90.0), run("far", 10.0, ("C", "D"))), [frame(*ones(100.0))])
+    assert (found.ratio, found.n) == (pytest.approx(0.9), 1)
+
+
+def test_launches_of_two_commits_are_each_over_those_of_their_own(frame):
+    old, new = twos(90.0, commit="a"), [run("new", 95.0, ("A", "B"), commit="b")]
+    alone = [*ones(100.0, commit="a"), *(run(f"n{gpu}", 95.0, (gpu,), commit="b") for gpu in ("A", "B"))]
+    assert efficiency_from_one_gpu(frame(*old, *new), [frame(*alone)]).ratio == pytest.approx(0.9**0.5)
+    assert efficiency_from_one_gpu(frame(*new), [frame(*alone)]).ratio == pytest.approx(1.0)
+    found = efficiency_from_one_gpu(frame(*new), [frame(*ones(100.0, commit="a"))])
+    assert (found.ratio, found.reason, found.label) == (None, "commit differs: a, b", "one GPU: other commit")

@@ -1,11 +1,13 @@
 """The h200 table: each metric of each cell, what a cell lacks said and never zero."""
 
 import math
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 from falloff.analysis import h200
+from falloff.ingest.native import read_native_log
 from falloff.records import RunRecord, read_records, write_records
 from falloff.spec.hardware import Hardware
 
@@ -121,6 +123,29 @@ def test_a_run_without_a_trace_says_so_and_has_no_exposed_seconds(tabulated):
     assert missing["reason"].tolist() == ["no trace", "no log in data/raw/h200"]
 
 
+def test_a_trace_that_was_slowed_by_the_profiler_is_not_called_missing(tabulated):
+    note = (
+        "rank 0, ProfilerStep#36; the profiled steps are 23.5% longer than the measured ones, and no shares are taken"
+    )
+    table, coverage = tabulated(ours(1, {"tp": 2}, dp_shard=1, trace_ref="trace.json", trace_note=note))
+    assert cell(table, "exposed_s", "tp 2")["label"] == "profiler +24 %"
+    assert note in coverage["reason"].tolist()
+
+
+def test_a_shipped_trace_that_the_reader_rejected_is_said_to_be_slowed(tmp_path):
+    (log,) = Path("data/raw/h200").glob("llama2-7b-tp2-*/1/events.jsonl")
+    records, _ = read_native_log(log, {H200.name: H200})
+    write_records(tmp_path / "runs.parquet", records, RunRecord)
+    table, _ = h200.tabulate(read_records([tmp_path / "runs.parquet"], RunRecord), {H200.name: H200})
+    assert cell(table, "exposed_s", "tp 2")["label"] == "profiler +24 %"
+
+
+def test_launches_that_did_not_hold_still_are_counted(tabulated):
+    table, _ = tabulated(ours(1, {"dp_shard": 2}, settled=False), ours(2, {"tp": 2}, settled=True))
+    assert cell(table, "mfu")["moving"] == 1
+    assert cell(table, "mfu", "tp 2")["moving"] == 0
+
+
 def test_what_the_allocator_held_stands_for_memory_where_it_is_known(tabulated):
     table, _ = tabulated(ours(1, {"dp_shard": 2}, memory_bytes=80.0, reserved_memory_bytes=95.0))
     row = cell(table, "memory_bytes")
@@ -159,10 +184,12 @@ def test_an_efficiency_is_over_one_rank_on_each_of_the_same_gpus(tabulated):
     table, _ = tabulated(*ones, ours(1, {"dp_shard": 2}, rate=9700.0), ours(2, {"tp": 2}, rate=9000.0))
     assert cell(table, "efficiency")["y"] == pytest.approx(0.97)
     assert cell(table, "efficiency", "tp 2")["y"] == pytest.approx(0.9)
-    table, _ = tabulated(ones[0], ours(1, {"dp_shard": 2}, rate=9700.0))
+    table, coverage = tabulated(ones[0], ours(1, {"dp_shard": 2}, rate=9700.0))
     row = cell(table, "efficiency")
     assert math.isnan(row["y"])
-    assert row["label"] == "not every GPU of the two ran alone"
+    assert (row["label"], row["reason"]) == ("one GPU: on others", "not every GPU of the two ran alone")
+    (missing,) = coverage[coverage["cell"].str.startswith("kept from one GPU")]["reason"]
+    assert missing == row["reason"]
 
 
 def test_a_cell_that_went_out_of_memory_is_a_row_that_says_so(tabulated):

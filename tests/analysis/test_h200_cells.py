@@ -64,6 +64,42 @@ def test_a_setting_whose_layouts_ran_often_goes_before_one_of_more_layouts_that_
     assert [cell.first["seq"] for cell in drawn] == [8192]
 
 
+def test_a_setting_with_an_end_on_one_gpu_goes_before_one_of_more_layouts(cells):
+    losses = [run(f"eager/{axis}", {axis: 2}, compile=False) for axis in ("dp_shard", "dp_replicate", "tp")]
+    drawn, _ = cells(*losses, run("one", {}), run("two", {"dp_shard": 2}))
+    assert [(cell.name, cell.first["compile"]) for cell in drawn] == [("1 GPU", True), ("dp_shard 2", True)]
+
+
+def test_of_two_settings_without_one_the_traced_goes_first(cells):
+    untraced = [run(f"eager/{axis}", {axis: 2}, compile=False) for axis in ("dp_shard", "tp")]
+    drawn, _ = cells(*untraced, run("two", {"dp_shard": 2}, trace_ref="trace.json"))
+    assert [cell.first["compile"] for cell in drawn] == [True]
+
+
+def test_of_a_layout_that_ran_seldom_the_ordinary_cell_of_each_microbatch_is_drawn(cells):
+    twos = [run(f"{mb}", {"dp_shard": 2}, microbatch=mb, global_batch=2 * mb) for mb in (1, 2)]
+    others = [
+        run("accumulated", {"dp_shard": 2}, microbatch=2, global_batch=16),
+        run("halved", {"dp_shard": 2}, microbatch=2, global_batch=4, reduce_dtype="bfloat16"),
+    ]
+    drawn, beside = cells(*others, *twos, run("one", {}))
+    assert [cell.name for cell in drawn] == [
+        "1 GPU, microbatch 1",
+        "dp_shard 2, microbatch 1",
+        "dp_shard 2, microbatch 2",
+    ]
+    assert [cell.first["record_id"] for cell in drawn] == ["h200/one", "h200/1", "h200/2"]
+    assert [row.n for row in beside] == [1, 1]
+
+
+def test_what_all_cells_of_a_heading_have_in_common_is_said_of_it(cells):
+    drawn, _ = cells(run("one", {}, attention="cudnn"), run("two", {"dp_shard": 2}), theirs("x", recompute="selective"))
+    assert [cell.setting for cell in drawn] == [
+        *["sequence 4,096, microbatch 1, compiled, cuDNN attention"] * 2,
+        "sequence 4,096, microbatch 1, compiled, recomputation selective",
+    ]
+
+
 def test_every_cell_of_a_layout_that_ran_often_is_drawn(cells):
     batches = [run(f"{mb}/{i}", {"dp_shard": 2}, microbatch=mb) for mb in (1, 2) for i in range(3)]
     drawn, _ = cells(
@@ -107,7 +143,7 @@ def test_cells_of_one_layout_are_told_apart_by_what_differs(cells):
     assert [cell.name for cell in drawn] == [
         "dp_shard 2, eager, microbatch 1",
         "dp_shard 2, eager, microbatch 2",
-        "dp_shard 2, compiled",
+        "dp_shard 2, compiled, microbatch 1",
     ]
 
 

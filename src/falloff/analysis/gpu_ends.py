@@ -1,7 +1,7 @@
 """The ends of a ratio from one GPU to several: only on the same GPUs, and with the interval that its launches give."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -9,7 +9,7 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
 from falloff.analysis.field_values import stated, words
-from falloff.analysis.uncertainty import Pool, ratio_interval
+from falloff.analysis.uncertainty import Pool, paired_ratio_interval
 
 # Both ends must state these and alike: a driver sets clocks, a library chooses algorithms.
 _ALIKE = ("driver", "torch", "cuda", "power_limit_w", "seq", "param_dtype", "recompute")
@@ -21,7 +21,8 @@ _NOT_UNLIKE = ("site", "compile", "attention", "loss_chunks", "grad_clip", "comm
 class EndRatio:
     """Tokens/s per GPU of several GPUs over those of one, with its 95 % interval; or the reason why there is none.
 
-    n counts the launches of the end that has fewer.
+    n counts the launches of the end that has fewer, of those that have another end; label says in a word what reason
+    says in full.
     """
 
     ratio: float | None = None
@@ -30,6 +31,15 @@ class EndRatio:
     kind: str | None = None
     n: int = 0
     reason: str | None = None
+    label: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Ends:
+    """Launches on one set of GPUs, and those of one rank on each of the very same GPUs."""
+
+    several: pd.DataFrame
+    ones: pd.DataFrame
 
 
 def efficiency_from_one_gpu(
@@ -37,29 +47,53 @@ def efficiency_from_one_gpu(
 ) -> EndRatio:
     """Return the efficiency of a cell on several GPUs over one-rank cells on each of the very same GPUs.
 
-    Of the one-rank cells that one counts whose microbatch, else whose tokens a step and GPU, are the cell's. Its end is
-    the mean over GPUs, each by the geometric mean of its launches. `spreads` are the pools of the table, for ends of
-    fewer than three launches.
+    Of the one-rank cells that one counts whose microbatch, else whose tokens a step and GPU, are the cell's. Launches
+    are set against those of one rank on their own GPUs and of their own commit, and the mean is over the launches that
+    have them all: an end is the mean over GPUs, each by the geometric mean of its launches. `spreads` are the pools of
+    the table, for ends of fewer than three launches.
     """
     if not ones:
-        return EndRatio(reason="no run on one GPU")
+        return EndRatio(reason="no run on one GPU", label="no run on one GPU")
     alike = _alike_work(several, ones)
     if alike is None:
-        return EndRatio(reason="no run on one GPU of the same batch")
-    reason = _unlike(several, alike)
-    if reason:
-        return EndRatio(reason=reason)
-    rates, by_gpu = _rates(several), _rates_by_gpu(alike)
-    lacking = {uuid for row in points.rows_of(several) for uuid in _uuids(row)} - by_gpu.keys()
-    if lacking or not by_gpu:
-        return EndRatio(reason="not every GPU of the two ran alone" if lacking else "no UUIDs are stated")
-    pool = (spreads or {}).get(points.pool_key(several))
-    return _ratio(rates, list(by_gpu.values()), pool)
+        return EndRatio(reason="no run on one GPU of the same batch", label="one GPU: other batch")
+    found = [_ends(part, alike) for part in _by_machine(several)]
+    pairs = [pair for pair in found if isinstance(pair, _Ends)]
+    if not pairs:
+        return next(pair for pair in found if isinstance(pair, EndRatio))
+    return _ratio(pairs, (spreads or {}).get(points.pool_key(several)))
 
 
-def _ratio(rates: Sequence[float], by_gpu: Sequence[Sequence[float]], pool: Pool | None) -> EndRatio:
-    found = ratio_interval(rates, by_gpu, pool)
-    num_launches = min(len(rates), sum(map(len, by_gpu)))
+def _by_machine(several: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """Yield the launches on one set of GPUs and of one commit together."""
+    keys = [(_uuids(row), str(stated(row["commit"]))) for row in points.rows_of(several)]
+    for key in dict.fromkeys(keys):
+        yield several[[other == key for other in keys]]
+
+
+def _ends(several: pd.DataFrame, ones: pd.DataFrame) -> _Ends | EndRatio:
+    """Return both ends of launches on one set of GPUs, or why there is no ratio."""
+    uuids = _uuids(points.rows_of(several)[0])
+    if not uuids:
+        return EndRatio(reason="no UUIDs are stated", label="no UUIDs")
+    here = ones[[set(_uuids(row)) <= set(uuids) for row in points.rows_of(ones)]]
+    # a GPU's own launches of other code do not stand in the way of those of the same
+    same = [stated(commit) in (None, stated(several["commit"].iloc[0])) for commit in here["commit"]]
+    for kept in (here[same], here):
+        if not set(uuids) - _rates_by_gpu(kept).keys():
+            unlike = _unlike(several, kept)
+            return (
+                EndRatio(reason=unlike, label=f"one GPU: other {unlike.split()[0]}")
+                if unlike
+                else _Ends(several=several, ones=kept)
+            )
+    return EndRatio(reason="not every GPU of the two ran alone", label="one GPU: on others")
+
+
+def _ratio(pairs: Sequence[_Ends], pool: Pool | None) -> EndRatio:
+    groups = [(_rates(pair.several), list(_rates_by_gpu(pair.ones).values())) for pair in pairs]
+    found = paired_ratio_interval(groups, pool)
+    num_launches = sum(min(len(rates), sum(map(len, parts))) for rates, parts in groups)
     return EndRatio(ratio=found.center, low=found.low, high=found.high, kind=found.kind, n=num_launches)
 
 

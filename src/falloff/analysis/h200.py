@@ -1,6 +1,7 @@
 """The table of figure h200: each layout on one and two H200 GPUs, ours and imported runs apart, metric by metric."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ from falloff.analysis import points
 from falloff.analysis.controls import ordinary
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, mean_step_s, mfu, number, tokens_per_gpu_s
+from falloff.analysis.field_values import stated
 from falloff.analysis.gpu_ends import efficiency_from_one_gpu
 from falloff.analysis.h200_cells import Cell, cells_of_figure
+from falloff.analysis.losses import loss_rows
 from falloff.analysis.step_breakdown import EXPOSED, step_parts
 from falloff.spec.hardware import Hardware, find_hardware
 
@@ -21,18 +24,21 @@ GPU_NAME = "NVIDIA H200"
 EFFICIENCY = "efficiency"
 RESERVED = "cuda peak reserved"  # what TorchTitan prints, and of ours the second figure
 OUT_OF_MEMORY = "out of memory"
+# as ingest.native_trace says that a traced step is no measured one
+_REJECTED = re.compile(r"profiled steps are (?P<percent>[\d.]+)% (?P<way>longer|shorter) than the measured ones")
 
 
 def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the figure's table and its coverage, from the records of runs on any hardware.
 
     A row of the figure is a cell: of our own runs those of `h200_cells.cells_of_figure`, of others' all. heading is
-    its network and source, name what it is called below that, place its row from the top. Panels, a row a cell each:
+    its network and source, setting what all cells of a heading compute in, name what it is called below that, place its
+    row from the top, moving its launches whose warm-up did not settle. Panels, a row a cell each:
     tokens_per_gpu_s, mfu, draw_w (W per GPU), energy_per_token_j, memory_bytes, exposed_s (seconds a step in which
     communication runs exposed), and exposed_parts, a row for each collective with its part of them. A metric that a
     cell lacks is a row without y whose label says why; of a cell that went out of memory all are. efficiency, of cells
-    on two GPUs: tokens/s per GPU over those of one rank on the same GPUs. Controls are left out. ValueError where no
-    run on H200 ended well.
+    on two GPUs: tokens/s per GPU over those of one rank on the same GPUs. loss_spread: of `losses.loss_rows`, no row of
+    the figure. Controls are left out. ValueError where no run on H200 ended well.
     """
     here = ordinary(runs.loc[runs["hardware"] == find_hardware(GPU_NAME, known).name])
     if (here["outcome"] != "ok").all():
@@ -45,7 +51,9 @@ def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFra
     }
     rows = [row for cell in drawn for row in _cell_rows(cell, metrics, spreads)]
     rows += [_efficiency_row(cell, drawn, spreads["tokens_per_gpu_s"]) for cell in drawn if _has_efficiency(cell)]
-    return points.points_frame(rows), coverage_frame(_coverage(drawn, beside))
+    coverage = _coverage(drawn, [row for row in rows if row["panel"] == EFFICIENCY], beside)
+    rows += [{**row, "outcome": "ok"} for row in loss_rows(here)]
+    return points.points_frame(rows), coverage_frame(coverage)
 
 
 def _metrics(known: dict[str, Hardware]) -> dict[str, tuple[points.Metric, str]]:
@@ -75,11 +83,20 @@ def _cell_rows(
         row = points.point(cell.launches, metric, panel=panel, spreads=spreads[panel], **more)
         if not cell.ended_well:
             lacking = OUT_OF_MEMORY if cell.outcome == "oom" else cell.outcome
-        elif panel == "exposed_s" and cell.num_gpus == 1:
-            lacking = "one GPU: none"
+        elif panel == "exposed_s":
+            lacking = _untraced(cell)
         row["label"] = lacking if row["y"] is None else None
         rows.append(row)
     return [*rows, *_part_rows(cell, more)] if cell.ended_well else rows
+
+
+def _untraced(cell: Cell) -> str:
+    """Return in a few words why a cell has no exposed seconds."""
+    if cell.num_gpus == 1:
+        return "one GPU: none"
+    found = (_REJECTED.search(note) for note in cell.launches["trace_note"] if isinstance(note, str))
+    off = next(filter(None, found), None)
+    return f"profiler {'+' if off['way'] == 'longer' else '-'}{float(off['percent']):.0f} %" if off else "no trace"
 
 
 def _identity(cell: Cell) -> dict[str, Any]:
@@ -88,6 +105,8 @@ def _identity(cell: Cell) -> dict[str, Any]:
     return {
         "series": f"{cell.heading}, {cell.name}",
         "heading": cell.heading,
+        "setting": cell.setting,
+        "moving": sum(settled is False for settled in map(stated, launches["settled"])),
         "name": cell.name,
         "place": cell.place,
         "x": float(cell.num_gpus),
@@ -123,7 +142,8 @@ def _efficiency_row(cell: Cell, drawn: Sequence[Cell], spreads: points.Pools) ->
     """Return a cell's efficiency over one rank on its own GPUs, or a row that says why there is none."""
     ones = [other for other in drawn if other.heading == cell.heading and other.num_gpus == 1]
     found = efficiency_from_one_gpu(cell.launches, [one.launches for one in ones if one.ended_well], spreads)
-    lost = found.ratio is None and any(one.outcome == "oom" for one in ones)
+    # the only end there could be
+    lost = found.ratio is None and bool(ones) and all(one.outcome == "oom" for one in ones)
     return {
         **points.point(cell.launches, lambda _: math.nan, panel=EFFICIENCY, **_identity(cell)),
         "y": found.ratio,
@@ -131,11 +151,15 @@ def _efficiency_row(cell: Cell, drawn: Sequence[Cell], spreads: points.Pools) ->
         "y_high": found.high,
         "interval": found.kind,
         "n": found.n,
-        "label": f"one GPU: {OUT_OF_MEMORY}" if lost else found.reason,
+        "label": f"one GPU: {OUT_OF_MEMORY}" if lost else found.label,
+        "reason": f"one GPU: {OUT_OF_MEMORY}" if lost else found.reason,
     }
 
 
-def _coverage(drawn: Sequence[Cell], beside: Sequence[CoverageRow]) -> list[CoverageRow]:
+def _coverage(
+    drawn: Sequence[Cell], ratios: Sequence[Mapping[str, Any]], beside: Sequence[CoverageRow]
+) -> list[CoverageRow]:
+    reasons = {ratio["series"]: ratio["reason"] for ratio in ratios}
     rows = []
     for cell in drawn:
         words = f"{cell.heading}, {cell.name}"
@@ -150,6 +174,9 @@ def _coverage(drawn: Sequence[Cell], beside: Sequence[CoverageRow]) -> list[Cove
             rows.append(
                 CoverageRow(figure=FIGURE, cell=f"exposed communication, {words}", status="missing", reason=reason, n=0)
             )
+        if reasons.get(words):
+            what = f"kept from one GPU, {words}"
+            rows.append(CoverageRow(figure=FIGURE, cell=what, status="missing", reason=reasons[words], n=0))
     if not any(cell.provenance == "measured" for cell in drawn):
         reason = "no log in data/raw/h200"
         rows.append(CoverageRow(figure=FIGURE, cell="our own runs", status="missing", reason=reason, n=0))

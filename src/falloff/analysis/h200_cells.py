@@ -31,21 +31,33 @@ CELL_FIELDS = (
 )  # fmt: skip
 # Names tell the cells of one heading apart by the first of these that do.
 _NAMING = (
-    "compile", "microbatch", "seq", "recompute", "param_dtype", "global_batch", "reshard", "prefetch_forward",
+    "seq", "recompute", "param_dtype", "global_batch", "reshard", "prefetch_forward",
     "framework", "gpu_name", "power_limit_w", "torch", "driver", "attention", "origin",
 )  # fmt: skip
 _WORDS = {"microbatch": "microbatch", "power_limit_w": "limit", "prefetch_forward": "prefetch"}
+# Said of all cells of a heading at once.
+_TOLD = {"seq": "sequence", "microbatch": "microbatch", "compile": "", "recompute": "", "attention": ""}
+_KERNELS = {"cudnn": "cuDNN"}
 _BARE = ("framework", "gpu_name", "origin", "param_dtype")  # need no word before the value
+# what a cell has that asks for nothing else
+_USUAL = {
+    "prefetch_forward": 1, "prefetch_backward": 1, "reshard": "after forward", "reduce_dtype": "float32", "vpp": 1,
+    "async_tp": False,
+}  # fmt: skip
 # of an ok and an oom cell of one network, the ok ones first
 _STATUS: dict[str, Status] = {"measured": "measured", "imported": "imported", "published": "published"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One row of the figure: the launches of one cell, what it is called, and its place from the top."""
+    """One row of the figure: the launches of one cell, what it is called, and its place from the top.
+
+    setting says in words what all rows of its heading have in common.
+    """
 
     launches: pd.DataFrame
     heading: str
+    setting: str
     name: str
     place: int
 
@@ -115,7 +127,7 @@ def _chosen(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     """Return the cells of the setting in which most layouts ran often, of each layout those that did, and those lost.
 
     Often is FEWEST_RUNS launches, from which a cell has an interval of its own; of a layout that has no such cell the
-    most ordinary one stands for all.
+    most ordinary one of each microbatch stands for all.
     """
     ended = [group for group in groups if _value(group, "outcome") == "ok"]
     if not ended:
@@ -125,15 +137,21 @@ def _chosen(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     kept: list[pd.DataFrame] = []
     for layout in sorted(set(map(_layout, of_setting))):
         alike = [group for group in of_setting if _layout(group) == layout]
-        kept += [group for group in alike if len(group) >= FEWEST_RUNS] or [min(alike, key=_preference)]
+        kept += [group for group in alike if len(group) >= FEWEST_RUNS] or _ordinary(alike)
     lost = [g for g in groups if _value(g, "outcome") == "oom" and _setting(g) == best and not _is_in(g, of_setting)]
     return sorted([*kept, *lost], key=_order_of_row)
 
 
 def _rank(groups: Sequence[pd.DataFrame]) -> tuple[Any, ...]:
-    """Return what is least for the setting to draw: layouts that ran often, layouts at all, launches."""
+    """Return what is least for the setting to draw, of which most layouts ran often.
+
+    Then the one with an end on one GPU, with traces of most layouts, with most layouts and launches.
+    """
     often = {_layout(group) for group in groups if len(group) >= FEWEST_RUNS}
-    return (-len(often), -len(set(map(_layout, groups))), -sum(map(len, groups)), str(_setting(groups[0])))
+    has_one_gpu = any(number(group.iloc[0], "num_gpus") == 1 for group in groups)
+    traced = {_layout(group) for group in groups if group["trace_ref"].notna().any()}
+    num_layouts, num_launches = len(set(map(_layout, groups))), sum(map(len, groups))
+    return (-len(often), not has_one_gpu, -len(traced), -num_layouts, -num_launches, str(_setting(groups[0])))
 
 
 def _is_in(group: pd.DataFrame, ended: Sequence[pd.DataFrame]) -> bool:
@@ -141,11 +159,16 @@ def _is_in(group: pd.DataFrame, ended: Sequence[pd.DataFrame]) -> bool:
     return any(_value(group, "cell_id") == _value(other, "cell_id") for other in ended)
 
 
+def _ordinary(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return of each microbatch the cell that stands for the layout that they share."""
+    batches = sorted({number(group.iloc[0], "microbatch") for group in groups})
+    return [min((g for g in groups if number(g.iloc[0], "microbatch") == size), key=_preference) for size in batches]
+
+
 def _preference(group: pd.DataFrame) -> tuple[Any, ...]:
-    """Return what is least for the cell that stands for its layout: most launches, then nothing out of the ordinary."""
-    ahead = [_value(group, name) for name in ("prefetch_forward", "prefetch_backward")]
-    unusual = sum(value not in (None, 1) for value in ahead) + (_value(group, "reshard") not in (None, "after forward"))
-    return (-len(group), unusual, number(group.iloc[0], "microbatch"), str(_key(group, CELL_FIELDS)))
+    """Return what is least for the cell that stands for others: most launches, then nothing out of the ordinary."""
+    unusual = sum(_value(group, name) not in (None, usual) for name, usual in _USUAL.items())
+    return (-len(group), unusual, number(group.iloc[0], "global_batch"), str(_key(group, CELL_FIELDS)))
 
 
 def _layout(group: pd.DataFrame) -> tuple[str, ...]:
@@ -182,23 +205,54 @@ def _cells(blocks: Sequence[Sequence[pd.DataFrame]]) -> Iterator[Cell]:
     for block in blocks:
         first = block[0]
         whose = "measured" if _value(first, "provenance") == "measured" else str(_value(first, "source"))
+        heading, setting = f"{_value(first, 'network')}, {whose}", _common_words(block)
         for group, name in zip(block, _names(block), strict=True):
-            yield Cell(launches=group, heading=f"{_value(first, 'network')}, {whose}", name=name, place=place)
+            yield Cell(launches=group, heading=heading, setting=setting, name=name, place=place)
             place += 1
 
 
+def _common_words(block: Sequence[pd.DataFrame]) -> str:
+    """Return what all cells of a block that state it compute in, in words."""
+    words = []
+    for field in _TOLD:
+        values = {_value(group, field) for group in block} - {None}
+        if len(values) == 1:
+            words.append(_told(field, values.pop()))
+    return ", ".join(filter(None, words))
+
+
+def _told(field: str, value: Any) -> str:
+    if field == "compile":
+        return "compiled" if value else "eager"
+    if field == "attention":
+        return f"{_KERNELS.get(value, value)} attention"
+    if field == "recompute":
+        return "" if value == "none" else f"recomputation {value}"
+    return f"{_TOLD[field]} {int(value):,}"
+
+
 def _names(block: Sequence[pd.DataFrame]) -> list[str]:
-    """Return what tells the cells of a block apart, its layout first: as few words as do."""
+    """Return what tells the cells of a block apart, its layout first: as few words as do.
+
+    Compilation and microbatch stand in every name where they differ: a rate without its own says little.
+    """
     names = [_layout_words(group) for group in block]
+    for field in ("compile", "microbatch"):
+        if len({_value(group, field) for group in block}) > 1:
+            names = [_with_word(name, group, field) for name, group in zip(names, block, strict=True)]
     for field in _NAMING:
         alike = {name for name, n in Counter(names).items() if n > 1}
         told = [group for group, name in zip(block, names, strict=True) if name in alike]
         if len({str(_value(group, field)) for group in told}) > 1:
             names = [
-                ", ".join(filter(None, (name, _word(group, field)))) if name in alike else name
+                _with_word(name, group, field) if name in alike else name
                 for group, name in zip(block, names, strict=True)
             ]
     return [_numbered(names, place) for place in range(len(names))]
+
+
+def _with_word(name: str, group: pd.DataFrame, field: str) -> str:
+    return ", ".join(filter(None, (name, _word(group, field))))
 
 
 def _numbered(names: Sequence[str], place: int) -> str:

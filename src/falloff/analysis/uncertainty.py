@@ -102,27 +102,46 @@ def pooled_interval(values: Sequence[float], pool: Pool | None) -> Interval:
 def ratio_interval(runs: Sequence[float], parts: Sequence[Sequence[float]], pool: Pool | None = None) -> Interval:
     """Return the ratio of one cell's runs to the mean of several parts, each the runs of its own, with its interval.
 
-    The centre is the geometric mean of `runs` over the mean of the parts' geometric means. The spread is that between
-    runs within each group, pooled; where that has fewer than FEWEST_FREEDOM degrees of freedom that of `pool`, and
-    without one no interval is given. ValueError for a value that is not finite and above zero, and for no part.
+    It is paired_ratio_interval of one pair.
     """
+    return paired_ratio_interval([(runs, parts)], pool)
+
+
+def paired_ratio_interval(
+    pairs: Sequence[tuple[Sequence[float], Sequence[Sequence[float]]]], pool: Pool | None = None
+) -> Interval:
+    """Return the mean of several ratios, each of runs to the mean of parts, weighted by their runs, with its interval.
+
+    A ratio's centre is the geometric mean of its runs over the mean of its parts' geometric means, that of all the
+    geometric mean. The spread is that between runs within each group, pooled; where that has fewer than FEWEST_FREEDOM
+    degrees of freedom that of `pool`, and without one no interval is given. n counts the runs. ValueError for a value
+    that is not finite and above zero, for no pair and for one without a part.
+    """
+    ratios = [_log_ratio(runs, parts) for runs, parts in pairs]
+    n = sum(len(runs) for runs, _ in pairs)
+    shares = [len(runs) / n for runs, _ in pairs]
+    center = math.fsum(share * log for share, (log, _) in zip(shares, ratios, strict=True))
+    own = pool_runs([values for runs, parts in pairs for values in (runs, *parts)])
+    used = own if own is not None and own.freedom >= FEWEST_FREEDOM else pool
+    if used is None or used.freedom < FEWEST_FREEDOM or used.sum_of_squares <= 0:
+        return Interval(center=math.exp(center), low=None, high=None, n=n, kind=None)
+    variance = math.fsum(share**2 * factor for share, (_, factor) in zip(shares, ratios, strict=True))
+    half = t_quantile(used.freedom) * used.spread * math.sqrt(variance)
+    kind = f"95 % t interval of the log of a ratio, {used.freedom} degrees of freedom" if used is own else used.words
+    return _around(center, half, n, kind)
+
+
+def _log_ratio(runs: Sequence[float], parts: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the logarithm of a ratio of runs to the mean of parts, and its variance in units of one run's."""
     groups = [_logs(runs), *map(_logs, parts)]
     if len(groups) < 2:
         raise ValueError("a ratio needs at least one part to be taken over, found none")
     means = [math.fsum(logs) / len(logs) for logs in groups]
     base = [math.exp(mean) for mean in means[1:]]
-    center = means[0] - math.log(math.fsum(base) / len(base))
-    own = pool_runs([runs, *parts])
-    used = own if own is not None and own.freedom >= FEWEST_FREEDOM else pool
-    n = len(runs)
-    if used is None or used.freedom < FEWEST_FREEDOM or used.sum_of_squares <= 0:
-        return Interval(center=math.exp(center), low=None, high=None, n=n, kind=None)
     # a part's weight in the mean is its share of the sum, so that its logarithm moves that of the mean by as much
     weights = [1.0, *(value / math.fsum(base) for value in base)]
-    variance = math.fsum(weight**2 / len(logs) for weight, logs in zip(weights, groups, strict=True))
-    half = t_quantile(used.freedom) * used.spread * math.sqrt(variance)
-    kind = f"95 % t interval of the log of a ratio, {used.freedom} degrees of freedom" if used is own else used.words
-    return _around(center, half, n, kind)
+    factor = math.fsum(weight**2 / len(logs) for weight, logs in zip(weights, groups, strict=True))
+    return means[0] - math.log(math.fsum(base) / len(base)), factor
 
 
 def _around(center: float, half: float, n: int, kind: str) -> Interval:

@@ -171,6 +171,7 @@ def _measured(log: Log, cell: TrainCell) -> dict[str, Any]:
         "window_first_step": steps[0]["step"],
         "settled": _settling(log, cell).get("settled"),
         "losses": _finite([step["loss"] for step in steps]),
+        "warmup_losses": _warmup_losses(log, steps[0]["step"]),
         "grad_norms": _finite([step.get("grad_norm") for step in steps]),
         **{f"{part}_s": _slowest_median(steps, f"rank_{part}_s") for part in ("host", "data", "optimizer")},
         **power.fields(),
@@ -184,6 +185,14 @@ def _finite(values: Sequence[float | None]) -> tuple[float, ...] | None:
     """Return the values where every step has one, else None: a gap would move those behind it."""
     known = tuple(value for value in values if value is not None)
     return known if len(known) == len(values) else None
+
+
+def _warmup_losses(log: Log, first_step: int) -> tuple[float, ...] | None:
+    """Return the losses of all steps before the window, None where the log lacks one or there is none."""
+    before = [event for event in log.all("step") if event["phase"] == "warmup"]
+    if [event["step"] for event in before] != list(range(1, first_step)):
+        return None
+    return _finite([event.get("loss") for event in before]) or None
 
 
 def _slowest_median(steps: Sequence[Event], field: str) -> float | None:
