@@ -10,7 +10,7 @@ from typing import Literal
 from falloff import rawlog
 from falloff.launch import Run
 from falloff.spec.cell import cell_to_json
-from falloff.spec.study import Study, StudyCell
+from falloff.spec.study import RefusedCell, Study, StudyCell
 
 Lane = list[Run]
 
@@ -29,8 +29,12 @@ def schedule(study: Study, raw: Path, device: Literal["cpu", "cuda"], choice: Ch
 
     Repeats are outermost, so that the second of every cell comes after the first of all, in processes of its own; in
     a pass cells stand in the study's order, those with as many processes together. Of a one-process cell that each GPU
-    measures by itself, repeat r is measured on GPU 0, r + 1 on GPU 1, and so on.
+    measures by itself, repeat r is measured on GPU 0, r + 1 on GPU 1, and so on. ValueError where a text is in no cell.
     """
+    asked_for: list[StudyCell | RefusedCell] = [*study.cells, *study.refused]
+    for text in choice.only:
+        if not any(_is_chosen(cell, [text]) for cell in asked_for):
+            raise ValueError(f"study {study.name}: no cell has {text!r} in its id or in what the study states of it")
     cells = [cell for cell in study.cells if _is_chosen(cell, choice.only)]
     width = choice.gpus_apart or 1
     last = max((cell.repeats for cell in cells), default=0)
@@ -47,7 +51,7 @@ def schedule(study: Study, raw: Path, device: Literal["cpu", "cuda"], choice: Ch
     return [stage for stage in stages if any(stage)]
 
 
-def _is_chosen(cell: StudyCell, only: Sequence[str]) -> bool:
+def _is_chosen(cell: StudyCell | RefusedCell, only: Sequence[str]) -> bool:
     # without quotes, which a shell would have to be told
     stated = json.dumps(cell.stated, sort_keys=True, default=str).replace('"', "")
     text = f"{cell.cell_id} {stated}"

@@ -99,6 +99,31 @@ def test_every_gpu_measures_one_process_cells_as_repeats_of_its_own(
     assert outputs == {"1": "0", "2": "1"}
 
 
+def test_a_study_begun_on_gpus_goes_on_on_processes_only_where_that_is_asked_for(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "num_attached_gpus", lambda _device: 2)
+    assert main(["measure", "tiny", "--only", "all_gather"]) == 0
+    monkeypatch.setattr(command, "num_attached_gpus", lambda _device: 0)
+    assert main(["measure", "tiny", "--only", "all_reduce"]) == 1
+    assert "data/raw/tiny holds runs on GPUs, and there is none" in capsys.readouterr().err
+    assert main(["measure", "tiny", "--device", "cpu", "--only", "all_reduce"]) == 0
+
+
+@pytest.mark.parametrize("repeat", ["0", "-1", "first"])
+def test_a_repeat_is_counted_from_one(checkout: Path, capsys: pytest.CaptureFixture[str], repeat: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["measure", "tiny", "--device", "cpu", "--repeat", repeat])
+    assert ended.value.code == 2
+    assert "argument --repeat" in capsys.readouterr().err
+
+
+def test_a_text_that_no_cell_has_is_an_error(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["measure", "tiny", "--device", "cpu", "--only", "all_reduce", "all-gather"]) == 1
+    assert "study tiny: no cell has 'all-gather'" in capsys.readouterr().err
+    assert not (checkout / "data").exists()
+
+
 def test_each_gpu_without_gpus_is_an_error(checkout: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["measure", "tiny", "--device", "cpu", "--each-gpu"]) == 1
     assert "--each-gpu needs GPUs" in capsys.readouterr().err

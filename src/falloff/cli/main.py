@@ -20,7 +20,7 @@ EXAMPLES = """examples:
   falloff compare a.log b.log                which fields differ, and which make a comparison unfair
   falloff compare 8.log 128.log --axis num_gpus
   falloff compare 8.log 32.log 128.log       a series: which of them differ in more than the number of GPUs
-  falloff measure h200 --until-s 3600        measure what a study has no log of; again to go on
+  falloff measure h200 --device cuda         measure what a study has no log of; again to go on
 """
 
 
@@ -116,7 +116,7 @@ def _add_measure(commands: Any) -> None:
         help="cells with one of the texts in their id or in what the study states of them, such as 'compile: true'",
     )
     measure.add_argument(
-        "--repeat", type=int, metavar="N", help="this repeat of each cell alone (default: all of them)"
+        "--repeat", type=_count, metavar="N", help="this repeat of each cell alone (default: all of them)"
     )
     measure.add_argument(
         "--until-s",
@@ -149,6 +149,14 @@ def _add(commands: Any, name: str, module: str, words: str) -> argparse.Argument
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else on standard output")
     parser.set_defaults(module=module)
     return parser
+
+
+def _count(text: str) -> int:
+    """Return a whole number from 1 on."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return number
 
 
 def _fraction(text: str) -> float:

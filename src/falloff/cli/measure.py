@@ -21,6 +21,8 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.each_gpu and not num_gpus:
         raise ValueError("--each-gpu needs GPUs, and there is none that ranks may use here")
     study = read_study(Path("config/studies") / f"{parsed.study}.yaml", Path("config/models"), num_gpus)
+    if parsed.device == "auto" and not num_gpus:
+        _refuse_processes_beside_gpus(parsed.data / study.name)
     choice = Choice(only=tuple(parsed.only), repeat=parsed.repeat, gpus_apart=num_gpus if parsed.each_gpu else 0)
     stages = schedule(study, parsed.data, "cuda" if num_gpus else "cpu", choice)
     measured: list[dict[str, Any]] = []
@@ -32,6 +34,16 @@ def run(parsed: argparse.Namespace) -> int:
         parts = pack(folders, parsed.data, parsed.pack) if parsed.pack else []
     _print_rest(study, stages, measured, parts, as_json=parsed.json)
     return 0
+
+
+def _refuse_processes_beside_gpus(folder: Path) -> None:
+    """Raise ValueError where a study was begun on GPUs: what is left of it on CPU processes would say nothing."""
+    for log in sorted(folder.glob(f"*/*/{rawlog.SEALED_NAME}")):
+        if rawlog.read_events(log)[0].get("device") == "cuda":
+            raise ValueError(
+                f"{folder} holds runs on GPUs, and there is none that ranks may use here; --device cpu measures the rest "
+                "on processes"
+            )
 
 
 def _measure(stages: Sequence[Sequence[Lane]], budget: Budget, measured: list[dict[str, Any]], *, quiet: bool) -> None:
