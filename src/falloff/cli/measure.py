@@ -41,8 +41,8 @@ def _refuse_processes_beside_gpus(folder: Path) -> None:
     for log in sorted(folder.glob(f"*/*/{rawlog.SEALED_NAME}")):
         if rawlog.read_events(log)[0].get("device") == "cuda":
             raise ValueError(
-                f"{folder} holds runs on GPUs, and there is none that ranks may use here; --device cpu measures the rest "
-                "on processes"
+                f"{folder} holds runs on GPUs, and there is none that ranks may use here; --device cpu goes on with "
+                "processes"
             )
 
 
