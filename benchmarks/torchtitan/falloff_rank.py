@@ -10,8 +10,8 @@ from benchmarks.torchtitan.request import Request
 from benchmarks.torchtitan.window import StepWindow, write_measured
 from falloff.bench.attention import allow_backend
 from falloff.bench.parallelize import parallelize
+from falloff.bench.steps import Steps
 from falloff.bench.timing import clock_for
-from falloff.bench.train import Steps
 
 
 def run(folder: Path, request: Request, device: torch.device) -> None:

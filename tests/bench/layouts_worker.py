@@ -18,8 +18,9 @@ import torch.distributed as dist
 
 from falloff.bench.attention import allow_backend
 from falloff.bench.parallelize import Parallel, parallelize
+from falloff.bench.steps import Steps
 from falloff.bench.timing import HostClock
-from falloff.bench.train import Steps, num_local_params
+from falloff.bench.train import num_local_params
 from falloff.spec.cell import TrainCell, cell_from_json
 
 NUM_STEPS = 2

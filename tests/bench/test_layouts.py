@@ -11,8 +11,8 @@ import torch
 
 from falloff.bench.loss import token_loss
 from falloff.bench.network import Decoder, materialize
+from falloff.bench.steps import BETAS, WEIGHT_DECAY
 from falloff.bench.tokens import global_tokens
-from falloff.bench.train import BETAS, WEIGHT_DECAY
 from falloff.spec.cell import TrainCell, cell_to_json
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network

@@ -71,13 +71,13 @@ def test_a_run_that_ends_well_leaves_every_event(tmp_path):
     assert {name: names.count(name) for name in ("process_group", "power", "step", "memory", "trace")} == {
         "process_group": 1,
         "power": 1,
-        "step": 7,
+        "step": 8,
         "memory": 1,
         "trace": 1,
     }
     steps = events_of(run, "step")
-    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6, 7]
-    assert [step["phase"] for step in steps] == ["warmup"] * 2 + ["measured"] * 3 + ["profiler_warmup", "profiled"]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [step["phase"] for step in steps] == ["warmup"] * 2 + ["measured"] * 3 + ["profiler_warmup"] * 2 + ["profiled"]
     assert all(step["tokens"] == 64 and len(step["rank_step_s"]) == 2 for step in steps)
     starts = [step["start_time_s"] for step in steps]
     assert starts == sorted(starts)
@@ -89,7 +89,7 @@ def test_a_run_that_ends_well_leaves_every_event(tmp_path):
     assert memory["kind"] == "process peak resident"
     assert all(50e6 < peak < 5e9 for peak in memory["rank_peak_bytes"])
     (trace,) = events_of(run, "trace")
-    assert trace["steps"] == [7]
+    assert trace["steps"] == [8]
     assert (run.run_dir / trace["file"]).is_file()
 
 

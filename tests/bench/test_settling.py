@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.bench.settling import MIN_POINTS, drift_of, has_settled
+from falloff.bench.settling import MANY_POINTS, MIN_POINTS, drift_of, has_settled
 
 
 def test_the_drift_of_a_line_is_its_rise_over_its_mean():
@@ -39,6 +39,35 @@ def test_a_falling_clock_alone_is_a_reason_to_wait():
     steady = [1.0] * MIN_POINTS
     assert has_settled(steady, [1980.0] * MIN_POINTS)
     assert not has_settled(steady, [1980.0 - 20 * point for point in range(MIN_POINTS)])
+
+
+# Student's 2.776, 2.306 and 2.101 at 97.5 %.
+@pytest.mark.parametrize(("count", "quantile"), [(6, 2.776), (10, 2.306), (20, 2.101)])
+def test_the_margin_is_students_for_so_few_points(count, quantile):
+    drift = drift_of([1.0 + 0.1 * (point % 3) for point in range(count)])
+    assert drift.margin == pytest.approx(quantile * drift.error, rel=5e-3)
+
+
+# Steps of Llama 2 7B on one H200, seconds; garbage was collected in the second of the later ones.
+STEADY = [0.4045, 0.4175, 0.4100, 0.4048, 0.4161, 0.4041, 0.4175, 0.4050, 0.4055, 0.4121]
+
+
+def test_scatter_as_of_a_gpu_at_its_power_limit_hides_no_large_drift_once_there_are_many_points():
+    assert has_settled(STEADY, [])
+    assert not has_settled([seconds * (1 + 0.06 * place / 9) for place, seconds in enumerate(STEADY)], [])
+
+
+def test_scatter_in_which_any_drift_could_hide_settles_nothing():
+    held_up = [*STEADY[:6], 0.7449, *STEADY[7:]]
+    drift = drift_of(held_up)
+    assert drift.is_none
+    assert not has_settled(held_up, [])
+
+
+def test_many_points_are_looked_at_before_only_the_later_half_is():
+    rise_then_rest = [0.9, 0.9, *[1.0] * (MANY_POINTS - 2)]
+    assert not has_settled(rise_then_rest, [])
+    assert has_settled([*rise_then_rest, *[1.0] * MANY_POINTS], [])
 
 
 def test_scatter_without_a_slope_has_settled():

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from falloff.bench.parallelize import Parallel
+from falloff.bench.steps import BETAS, WEIGHT_DECAY, Steps
 from falloff.bench.timing import HostClock
-from falloff.bench.train import BETAS, WEIGHT_DECAY, Steps
 from falloff.spec.cell import TrainCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network

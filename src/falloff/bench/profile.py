@@ -11,7 +11,7 @@ from falloff.outputs import whole_file
 
 
 class Tracer:
-    """Traces steps: prepare it, run one step more, trace, and write the trace once nothing waits for it."""
+    """Traces steps: prepare, start, run a step after each of the two, trace, and write once nothing waits for it."""
 
     def __init__(self, *, on_gpu: bool) -> None:
         activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])]
@@ -22,9 +22,12 @@ class Tracer:
         """Start what traces kernels: seconds of work, and the first kernels after it are lost."""
         self._profiler.prepare_trace()
 
-    def trace(self, steps: range, run_step: Callable[[], None]) -> None:
-        """Run the steps under the profiler, each a span named as the readers of such traces name it."""
+    def start(self) -> None:
+        """Start to record. The host was held up by it, so that the device waits in the step that follows."""
         self._profiler.start_trace()
+
+    def trace(self, steps: range, run_step: Callable[[], None]) -> None:
+        """Run the steps that count, each a span named as the readers of such traces name it, and record no more."""
         for step in steps:
             with record_function(f"ProfilerStep#{step}"):
                 run_step()

@@ -9,18 +9,31 @@ from dataclasses import dataclass
 MIN_POINTS = 6
 SMALL_DRIFT = 0.003
 
+# As many points are looked at where there are as many, and more only while they are the later half: steps of a GPU at
+# its power limit scatter by 2 to 3 % (H200, 2026-11-30), so that fewer leave a drift unknown to the next.
+MANY_POINTS = 10
+
+# A scatter in which a larger drift could hide shows nothing, be it still or not.
+LARGEST_MARGIN = 0.05
+
+_NORMAL_975 = statistics.NormalDist().inv_cdf(0.975)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """How far a quantity drifts from its first to its last point, as a share of its mean, and the standard error."""
+    """How far a quantity drifts from its first to its last point, as a share of its mean.
+
+    error is its standard error, margin half of its 95 % interval.
+    """
 
     share: float
     error: float
+    margin: float
 
     @property
     def is_none(self) -> bool:
-        """Return whether the drift is small, or no larger than twice its standard error."""
-        return abs(self.share) <= max(SMALL_DRIFT, 2 * self.error)
+        """Return whether the drift is small, or no larger than its margin."""
+        return abs(self.share) <= max(SMALL_DRIFT, self.margin)
 
 
 def drift_of(values: Sequence[float]) -> Drift:
@@ -33,17 +46,34 @@ def drift_of(values: Sequence[float]) -> Drift:
     mean = statistics.fmean(values)
     left = math.fsum((value - line.intercept - line.slope * place) ** 2 for place, value in enumerate(values))
     spread = math.fsum((place - (count - 1) / 2) ** 2 for place in places)
-    error = math.sqrt(left / (count - 2) / spread)
-    return Drift(share=line.slope * (count - 1) / mean, error=error * (count - 1) / abs(mean))
+    error = math.sqrt(left / (count - 2) / spread) * (count - 1) / abs(mean)
+    return Drift(share=line.slope * (count - 1) / mean, error=error, margin=_student_975(count - 2) * error)
+
+
+def judged(values: Sequence[float]) -> Sequence[float]:
+    """Return the latest values, of which a drift is judged: a long quiet end must not hide behind the rise before."""
+    return values[-max(MANY_POINTS, len(values) // 2) :]
 
 
 def has_settled(step_s: Sequence[float], clock_mhz: Sequence[float]) -> bool:
     """Return whether the latest points of step time, and of the clock where one is read, hold still.
 
-    Looked at is the later half, at least MIN_POINTS: a long quiet end must not hide behind the rise before it.
+    Step times have to say so, too: scatter alone is no rest. A clock is read in an instant, and may scatter.
     """
-    kept = max(MIN_POINTS, len(step_s) // 2)
     if len(step_s) < MIN_POINTS:
         return False
-    series = [step_s[-kept:], *([clock_mhz[-kept:]] if clock_mhz else [])]
-    return all(drift_of(values).is_none for values in series)
+    steps = drift_of(judged(step_s))
+    clocks = drift_of(judged(clock_mhz)) if len(clock_mhz) >= MIN_POINTS else None
+    return steps.margin <= LARGEST_MARGIN and steps.is_none and (clocks is None or clocks.is_none)
+
+
+def _student_975(degrees: int) -> float:
+    """Return Student's quantile at 97.5 %, within 0.5 % from four degrees of freedom on.
+
+    Abramowitz and Stegun 1964, 26.7.5, to the third term.
+    """
+    z = _NORMAL_975
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    return z + first / degrees + second / degrees**2 + third / degrees**3
