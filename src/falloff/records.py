@@ -197,7 +197,7 @@ class RunRecord(Record):
     tokens_are: str | None = None  # what its source counts as tokens: 'all', 'all, padding included', 'loss tokens'
     window_first_step: int | None = None  # of which losses and grad_norms are the first
     settled: bool | None = None  # whether step time and clock held still when the window began
-    host_s: float | None = None  # a step's median, on the slowest rank: the host's work until all is launched
+    host_s: float | None = None  # what the host took to launch a step, on the slowest rank, not held up by a full queue
     data_s: float | None = None  # the same of waiting for data
     optimizer_s: float | None = None  # the same of the optimizer
     losses: tuple[float, ...] | None = None

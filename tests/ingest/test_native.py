@@ -448,6 +448,24 @@ def test_host_data_and_optimizer_seconds_are_medians_of_the_slowest_rank(
     assert run.grad_norms == (5.0, pytest.approx(10 / 3), 2.5)
 
 
+@pytest.mark.parametrize(("lead", "host_s"), [(None, 0.4), (0, 0.4), (1, 0.2)])
+def test_on_a_gpu_the_hosts_seconds_are_those_of_the_step_that_begins_after_a_pause(
+    write_log: WriteLog, cpu_run: list[Event], lead: int | None, host_s: float
+) -> None:
+    window = {
+        "event": "window",
+        "first_step": 2,
+        "steps": 3,
+        "asked_s": 0,
+        **({} if lead is None else {"lead_steps": lead}),
+    }
+    steps = [
+        event | {"rank_host_s": [0.1, 0.2 * event["step"]]} if event["event"] == "step" else event for event in cpu_run
+    ]
+    (run,), _ = read_native_log(write_log([*change(steps, "run_started", device="cuda")[:3], window, *steps[3:]]))
+    assert run.host_s == pytest.approx(host_s)
+
+
 def test_what_a_log_does_not_time_is_null(write_log: WriteLog, cpu_run: list[Event]) -> None:
     (run,), _ = read_native_log(write_log(cpu_run))
     assert (run.host_s, run.data_s, run.optimizer_s, run.grad_norms, run.settled) == (None,) * 5

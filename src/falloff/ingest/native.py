@@ -173,7 +173,8 @@ def _measured(log: Log, cell: TrainCell) -> dict[str, Any]:
         "losses": _finite([step["loss"] for step in steps]),
         "warmup_losses": _warmup_losses(log, steps[0]["step"]),
         "grad_norms": _finite([step.get("grad_norm") for step in steps]),
-        **{f"{part}_s": _slowest_median(steps, f"rank_{part}_s") for part in ("host", "data", "optimizer")},
+        "host_s": _slowest_median(_unhindered(log, steps), "rank_host_s"),
+        **{f"{part}_s": _slowest_median(steps, f"rank_{part}_s") for part in ("data", "optimizer")},
         **power.fields(),
         "flags": (*power.flags, *_window_flags(log, cell, window_s)),
         **({"note": power.throttling} if power.throttling else {}),
@@ -193,6 +194,17 @@ def _warmup_losses(log: Log, first_step: int) -> tuple[float, ...] | None:
     if [event["step"] for event in before] != list(range(1, first_step)):
         return None
     return _finite([event.get("loss") for event in before]) or None
+
+
+def _unhindered(log: Log, steps: Sequence[Event]) -> Sequence[Event]:
+    """Return the steps that the host issued at its own pace.
+
+    Ahead of a GPU it is held up once the queue of launches is full, save in the step that begins after a pause.
+    """
+    if log.first["device"] != "cuda":
+        return steps
+    first = steps[0]["step"] - log.one("window").get("lead_steps", 0)
+    return [event for event in log.all("step") if event["step"] == first]
 
 
 def _slowest_median(steps: Sequence[Event], field: str) -> float | None:
