@@ -137,4 +137,4 @@ def test_launches_of_two_commits_are_each_over_those_of_their_own(frame):
     assert efficiency_from_one_gpu(frame(*old, *new), [frame(*alone)]).ratio == pytest.approx(0.9**0.5)
     assert efficiency_from_one_gpu(frame(*new), [frame(*alone)]).ratio == pytest.approx(1.0)
     found = efficiency_from_one_gpu(frame(*new), [frame(*ones(100.0, commit="a"))])
-    assert (found.ratio, found.reason, found.label) == (None, "commit differs: a, b", "one GPU: other commit")
+    assert (found.ratio, found.reason, found.label) == (None, "commit differs: a, b", "one-GPU run: other commit")

@@ -187,7 +187,7 @@ def test_an_efficiency_is_over_one_rank_on_each_of_the_same_gpus(tabulated):
     table, coverage = tabulated(ones[0], ours(1, {"dp_shard": 2}, rate=9700.0))
     row = cell(table, "efficiency")
     assert math.isnan(row["y"])
-    assert (row["label"], row["reason"]) == ("one GPU: on others", "not every GPU of the two ran alone")
+    assert (row["label"], row["reason"]) == ("one-GPU run: other GPUs", "not every GPU of the two ran alone")
     (missing,) = coverage[coverage["cell"].str.startswith("kept from one GPU")]["reason"]
     assert missing == row["reason"]
 

@@ -124,3 +124,5 @@ def test_handles_of_colours_lines_and_lost_runs_say_their_words():
     color, line, lost = panels.color_handle("#112233", "a"), panels.line_handle("#112233", "b"), panels.lost_handle("c")
     assert [handle.get_label() for handle in (color, line, lost)] == ["a", "b", "c"]
     assert lost.get_marker() == value_rows.LOST_MARK
+    star = panels.star_handle("d")
+    assert (star.get_label(), star.get_marker()) == ("d", "$*$")

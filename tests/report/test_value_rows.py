@@ -100,3 +100,14 @@ def test_names_and_heads_are_written(ax):
     assert [tick.get_text() for tick in ax.get_yticklabels()] == ["A 1", "A 2", "B 1"]
     assert [text.get_text() for text in ax.texts] == ["A", "B", "tokens/s"]
     assert ax.get_title(loc="left") == "(a) Rate"
+
+
+def test_a_note_stands_in_grey_behind_its_heading(ax):
+    places, headings = laid_out()
+    value_rows.row_names(ax, places, dict.fromkeys(places, "x"), headings, notes={"B": "sequence 4,096"})
+    note = next(text for text in ax.texts if text.get_text() == "sequence 4,096")
+    heading = next(text for text in ax.texts if text.get_text() == "B")
+    ax.figure.draw_without_rendering()
+    assert note.get_color() == style.GREY
+    assert note.get_window_extent().x0 > heading.get_window_extent().x1
+    assert [text.get_text() for text in ax.texts].count("sequence 4,096") == 1

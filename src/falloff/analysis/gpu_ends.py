@@ -56,7 +56,7 @@ def efficiency_from_one_gpu(
         return EndRatio(reason="no run on one GPU", label="no run on one GPU")
     alike = _alike_work(several, ones)
     if alike is None:
-        return EndRatio(reason="no run on one GPU of the same batch", label="one GPU: other batch")
+        return EndRatio(reason="no run on one GPU of the same batch", label="one-GPU run: other batch")
     found = [_ends(part, alike) for part in _by_machine(several)]
     pairs = [pair for pair in found if isinstance(pair, _Ends)]
     if not pairs:
@@ -83,11 +83,11 @@ def _ends(several: pd.DataFrame, ones: pd.DataFrame) -> _Ends | EndRatio:
         if not set(uuids) - _rates_by_gpu(kept).keys():
             unlike = _unlike(several, kept)
             return (
-                EndRatio(reason=unlike, label=f"one GPU: other {unlike.split()[0]}")
+                EndRatio(reason=unlike, label=f"one-GPU run: other {unlike.split()[0]}")
                 if unlike
                 else _Ends(several=several, ones=kept)
             )
-    return EndRatio(reason="not every GPU of the two ran alone", label="one GPU: on others")
+    return EndRatio(reason="not every GPU of the two ran alone", label="one-GPU run: other GPUs")
 
 
 def _ratio(pairs: Sequence[_Ends], pool: Pool | None) -> EndRatio:

@@ -37,7 +37,7 @@ _NAMING = (
 _WORDS = {"microbatch": "microbatch", "power_limit_w": "limit", "prefetch_forward": "prefetch"}
 # Said of all cells of a heading at once.
 _TOLD = {"seq": "sequence", "microbatch": "microbatch", "compile": "", "recompute": "", "attention": ""}
-_KERNELS = {"cudnn": "cuDNN"}
+_KERNELS = {"cudnn": "cuDNN", "sdpa": "SDPA's"}
 _BARE = ("framework", "gpu_name", "origin", "param_dtype")  # need no word before the value
 # what a cell has that asks for nothing else
 _USUAL = {

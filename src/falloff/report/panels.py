@@ -422,6 +422,11 @@ def lost_handle(words: str) -> Line2D:
     return Line2D([], [], linestyle="none", marker=LOST_MARK, markersize=3.6, color=style.INK, label=words)
 
 
+def star_handle(words: str) -> Line2D:
+    """Return what a legend says of the rows with a star behind their names."""
+    return Line2D([], [], linestyle="none", marker="$*$", markersize=3.6, color=style.INK, label=words)
+
+
 def _mark_handle(provenance: str, words: str, marker: str) -> Line2D:
     mark = style.MARKS[provenance]
     return Line2D(

@@ -5,6 +5,7 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.text import Annotation
 
 from falloff.report import style
 
@@ -37,13 +38,20 @@ def row_names(
     names: Mapping[str, str],
     headings: Mapping[str, float],
     *,
+    notes: Mapping[str, str] | None = None,
     wide_pt: float = NAMES_PT,
 ) -> None:
-    """Write the name of each row left of the first axes of a sheet, and from `wide_pt` left of it the bold headings."""
+    """Write the name of each row left of the first axes of a sheet, and from `wide_pt` left of it the bold headings.
+
+    `notes` says more of a heading, in grey behind it.
+    """
     ax.set_yticks(list(places.values()), [names[series] for series in places])
     for text, place in headings.items():
         # over the columns beside it, where a heading's row has nothing
-        _text(ax, text, (0, place), indent_pt=-wide_pt, color=style.INK, fontweight="bold", fontsize=style.LABEL_PT)
+        bold = {"fontweight": "bold", "fontsize": style.LABEL_PT}
+        heading = _text(ax, text, (0, place), indent_pt=-wide_pt, color=style.INK, **bold)
+        if note := (notes or {}).get(text):
+            _text(ax, note, (1, 0.5), indent_pt=5.0, color=style.GREY, xycoords=heading, va="center")
 
 
 def column_head(ax: Axes, letter: str, words: str, unit: str) -> None:
@@ -189,17 +197,17 @@ def _lacking(ax: Axes, label: str, place: float, *, failed: bool) -> None:
     _text(ax, label, (0.06 if failed else 0.0, place), indent_pt=indent_pt, color=style.GREY, fontstyle="italic")
 
 
-def _text(ax: Axes, text: str, at: tuple[float, float], *, indent_pt: float, color: str, **font: Any) -> None:
+def _text(ax: Axes, text: str, at: tuple[float, float], *, indent_pt: float, color: str, **more: Any) -> Annotation:
     written = ax.annotate(
         text,
         at,
         xytext=(indent_pt, 0),
         textcoords="offset points",
         ha="left",
-        va="center_baseline",
         color=color,
         zorder=4,
-        **{"fontsize": style.NOTE_PT, **font},
+        **{"fontsize": style.NOTE_PT, "va": "center_baseline", **more},
     )
     # a column keeps its width whatever is written over its edge
     written.set_in_layout(False)
+    return written
