@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from falloff.bench.network import Decoder, materialize
+from falloff.bench.recompute import run_recomputing
 from falloff.spec.network import Network
 
 NETWORK = Network(name="tiny", layers=1, hidden=16, heads=2, kv_heads=2, ffn=24, vocab=11, source="a test")
@@ -51,6 +52,37 @@ def test_selective_keeps_attention_and_full_computes_it_again():
     assert calls_of_backward("elementwise")[attention] == 0
     assert calls_of_backward("selective")[attention] == 0
     assert calls_of_backward("full")[attention] == 1
+
+
+class Float8Linear(nn.Linear):
+    """Multiplies in float8 as torchao does, its gradient that of plain linears."""
+
+    def forward(self, x):
+        a, b = (tensor.to(torch.float8_e4m3fn) for tensor in (x.flatten(0, -2), self.weight))
+        return _Float8Product.apply(a.detach(), b.detach(), x, self.weight).view(*x.shape[:-1], -1)
+
+
+class _Float8Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a, b, x, weight):
+        ctx.save_for_backward(x, weight)
+        one = torch.ones((), dtype=torch.float32)
+        return torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.float32)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        return None, None, (gradient @ weight).view(x.shape), gradient.t() @ x.flatten(0, -2)
+
+
+@pytest.mark.parametrize(("mode", "again"), [("none", 0), ("elementwise", 0), ("selective", 2), ("full", 2)])
+def test_elementwise_keeps_products_in_float8_and_selective_does_not(mode, again):
+    torch.manual_seed(0)
+    layer = nn.Sequential(Float8Linear(16, 32), nn.SiLU(), Float8Linear(32, 16), nn.SiLU())
+    y = run_recomputing(layer, torch.randn(16, 16, requires_grad=True), mode)
+    with Calls() as calls:
+        y.sum().backward()
+    assert calls.counts[torch.ops.aten._scaled_mm.default] == again
 
 
 # torch.compile looks at the inputs' gradients itself, and warns itself of that

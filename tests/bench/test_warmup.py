@@ -16,13 +16,13 @@ from falloff.bench.parallelize import Parallel
 from falloff.bench.rank import Rank
 from falloff.bench.settling import MANY_POINTS
 from falloff.bench.steps import Steps
-from falloff.bench.train import _measure
+from falloff.bench.train import _append_attention, _measure
 from falloff.spec.cell import TrainCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
 
 CPU = torch.device("cpu")
-NETWORK = Network(name="tiny", layers=1, hidden=16, heads=2, kv_heads=2, ffn=24, vocab=11, source="a test")
+NETWORK = Network(name="tiny", layers=1, hidden=16, heads=2, kv_heads=2, ffn=24, vocab=12, source="a test")
 CELL = TrainCell(
     network=NETWORK, layout=Layout(), seq=12, global_batch=2, microbatch=1, warmup_steps=3, measured_steps=2,
     settle_s=60.0,
@@ -122,3 +122,10 @@ def test_a_window_without_rest_begins_with_the_next_step(rank):
     assert (window["first_step"], window["lead_steps"], window["steps"]) == (1, 0, 2)
     assert [event["phase"] for event in events_of(rank, "step")] == ["measured"] * 2
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(cp=2), Layout(tp=2)])
+def test_every_layout_says_which_kernel_attends(rank, layout):
+    _append_attention(rank, dataclasses.replace(CELL, layout=layout))
+    (attention,) = events_of(rank, "attention")
+    assert (attention["backend"], attention["asked"]) == ("flash", "auto")

@@ -58,6 +58,11 @@ def test_a_choice_that_the_layout_has_no_use_for_is_null(read: Read) -> None:
     assert (piped.pp_schedule, piped.vpp, piped.reshard, piped.prefetch_forward) == ("1f1b", 1, None, None)
 
 
+def test_context_parallel_ranks_share_out_the_parameters_so_that_how_is_stated(read: Read) -> None:
+    run = read(layout=Layout(cp=2))
+    assert (run.cp_method, run.reshard, run.prefetch_forward) == ("all_gather", "after forward", 1)
+
+
 def test_float8_is_a_precision_without_a_peak_as_in_imported_logs(read: Read) -> None:
     run = read(float8=True, param_dtype="bfloat16")
     assert run.param_dtype == FLOAT8_LINEAR

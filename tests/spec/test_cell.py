@@ -47,6 +47,12 @@ def test_microbatches_shrink_as_ranks_are_added_and_tokens_do_not() -> None:
         ({"dp_shard": 2}, {"reshard_group": 2, "reshard_after_forward": False}, "reshard_group without reshard_after"),
         ({"dp_shard": 4, "tp": 2}, {"reshard_group": 2}, "reshard_group beside tp 2"),
         ({"tp": 2}, {"communication": "none"}, "controls of dp_shard alone, found tp 2"),
+        ({"dp_shard": 2}, {"cp_method": "ring"}, "cp_method ring needs cp above 1"),
+        (
+            {"dp_shard": 2},
+            {"communication": "none", "float8": True, "param_dtype": "bfloat16"},
+            "communication none and delay_factor beside float8",
+        ),
         ({"dp_shard": 2}, {"float8": True}, "float8 needs param_dtype bfloat16, found float32"),
         ({"tp": 3}, {}, "heads 8 is not divisible by tp 3"),
         ({"tp": 16}, {}, "kv_heads 8 is not divisible by tp 16"),

@@ -12,6 +12,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from falloff.spec.cell import Recompute
 
 _PRODUCTS = (torch.ops.aten.mm.default, torch.ops.aten.addmm.default)
+# Of float8, which elementwise keeps as any; selective by operator does not count it, and computes it again.
+_FLOAT8_PRODUCT = torch.ops.aten._scaled_mm.default
 _ALWAYS_KEPT = frozenset(
     {
         torch.ops.aten._scaled_dot_product_cudnn_attention.default,
@@ -52,6 +54,7 @@ def _contexts(one_in: int) -> Any:
     def keep(context: Any, operator: Any, *_inputs: Any, **_options: Any) -> CheckpointPolicy:
         # The operator of our own is context parallelism's attention with its collectives.
         kept = operator in _ALWAYS_KEPT or operator.namespace == "falloff"
+        kept = kept or (one_in == 1 and operator == _FLOAT8_PRODUCT)
         if operator in _PRODUCTS:
             kept = seen[context.is_recompute] % one_in == 0
             seen[context.is_recompute] += 1

@@ -18,7 +18,8 @@ def choices(log: Log, cell: TrainCell) -> dict[str, Any]:
 
     A log from before a choice was there does not state it, and what ran then is not known to be today's default.
     """
-    layout, sharded = cell.layout, cell.layout.dp_shard > 1
+    layout = cell.layout
+    sharded = layout.dp_shard * layout.cp > 1  # by FSDP, over context-parallel ranks too
     found = {
         "compile": ("compile", cell.compile),
         "loss_chunks": ("loss_chunk_tokens", _loss_chunks(cell)),

@@ -155,6 +155,7 @@ def _why_options_do_not_go_together(cell: TrainCell) -> list[str]:
             layout.cp > 1 and cell.attention == "math",
             f"cp {layout.cp} beside attention math, which gives no log-sum-exp to merge parts of attention by",
         ),
+        (layout.cp == 1 and cell.cp_method != "all_gather", f"cp_method {cell.cp_method} needs cp above 1"),
         (cell.loss_chunk_tokens and layout.tp > 1, f"loss_chunk_tokens beside tp {layout.tp}, which cuts the loss"),
         (
             cell.loss_chunk_tokens and layout.pp > 1,
@@ -184,6 +185,8 @@ def _why_options_do_not_go_together(cell: TrainCell) -> list[str]:
             cell.communication == "none" and cell.delay_factor > 0,
             "delay_factor lengthens what communication none removes",
         ),
+        # FSDP's hooks for float8 agree on the scales of all ranks by collectives that no control can take the place of.
+        (is_control and cell.float8, "communication none and delay_factor beside float8"),
         (
             is_control and layout.dp_shard != layout.ranks,
             f"communication none and delay_factor are controls of dp_shard alone, found {layout.label}",
