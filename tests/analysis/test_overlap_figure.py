@@ -123,3 +123,54 @@ def test_power_is_told_over_the_exposed_share_of_runs_that_were_traced(tabulated
 def test_controls_are_no_cells_of_prefetching(tabulated):
     table, _ = tabulated(run(1), run(2, 1.1, prefetch_forward=2), silent(3, 0.5), late(4, 9.0, 2.0))
     assert set(of(table, "prefetch_tokens_per_gpu_s")["record_id"]) == {"h200/1", "h200/2"}
+
+
+def test_pairs_on_two_sets_of_gpus_are_two_series(tabulated):
+    first = [run(1, 1.0), silent(2, 0.9), late(3, 1.1, 1.0), run(4, 1.2, prefetch_forward=0)]
+    far = {"uuids": ("GPU-cc11", "GPU-dd22")}
+    second = [
+        run(5, 2.0, **far),
+        silent(6, 1.0, **far),
+        late(7, 2.5, 1.0, **far),
+        run(8, 3.0, prefetch_forward=0, **far),
+    ]
+    table, _ = tabulated(*first, *second)
+    names = ["llama2-7b, microbatch 1 × 4,096", "llama2-7b, microbatch 1 × 4,096, GPUs cc11 dd22"]
+    for panel in ("no_communication", "delay_step", "delay_power"):
+        assert sorted(set(of(table, panel)["series"])) == names
+    costs = of(table, "no_communication").drop_duplicates("series").set_index("series")["cost_share"]
+    assert costs.to_dict() == {names[0]: pytest.approx(0.1), names[1]: pytest.approx(0.5)}
+    assert sorted(set(of(table, "prefetch_tokens_per_gpu_s")["setting"])) == names
+    assert not of(table, "prefetch_tokens_per_gpu_s").duplicated(["series", "prefetch"]).any()
+
+
+def test_a_control_that_was_not_in_force_is_no_control(tabulated):
+    flag = "the cell asks for the control 'no communication', and the log does not say that it was in force"
+    table, coverage = tabulated(run(1, 1.0), silent(2, 0.9, flags=(flag,)))
+    assert of(table, "no_communication")["y"].isna().all()
+    assert flag in coverage["reason"].tolist()
+
+
+def test_a_control_that_cannot_be_drawn_is_told_with_its_reason(tabulated):
+    note = "the profiled steps are 9.0% longer than the measured ones, and no shares are taken from them"
+    slowed = late(2, 1.1, 1.0, exposed_share=None, trace_note=note)
+    apart = late(3, 1.1, 2.0, uuids=("C", "D"))
+    unknown = late(4, 1.1, 3.0).__class__(**{**vars(late(4, 1.1, 3.0)), "added_communication_s": None})
+    table, coverage = tabulated(run(1), slowed, apart, unknown, silent(5, 0.9, uuids=("C", "D")))
+    said = dict(zip(coverage["cell"], coverage["reason"], strict=True))
+    assert said["power against exposed communication, h200/2"] == note
+    assert said["h200/3"] == said["h200/5"] == "no ordinary run on the same GPUs with the same software"
+    assert said["h200/4"] == "its log does not say how much longer its collectives were made"
+    assert set(of(table, "delay_step")["record_id"]) == {"h200/1", "h200/2"}
+
+
+def test_a_prefetching_cell_without_shares_says_why(tabulated):
+    slowed = run(
+        2,
+        1.1,
+        prefetch_forward=0,
+        exposed_share=None,
+        trace_note="the profiled steps are 5.2% longer than the measured ones",
+    )
+    table, _ = tabulated(run(1), slowed)
+    assert of(table, "prefetch_exposed_s")["label"].dropna().tolist() == ["profiler +5 %"]

@@ -1,7 +1,6 @@
 """The table of figure h200: each layout on one and two H200 GPUs, ours and imported runs apart, metric by metric."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from falloff.analysis.gpu_ends import efficiency_from_one_gpu
 from falloff.analysis.h200_cells import Cell, cells_of_figure
 from falloff.analysis.losses import loss_rows
 from falloff.analysis.step_breakdown import EXPOSED, step_parts
+from falloff.analysis.untraced import untraced_words
 from falloff.spec.hardware import Hardware, find_hardware
 
 FIGURE = "h200"
@@ -24,8 +24,6 @@ GPU_NAME = "NVIDIA H200"
 EFFICIENCY = "efficiency"
 RESERVED = "cuda peak reserved"  # what TorchTitan prints, and of ours the second figure
 OUT_OF_MEMORY = "out of memory"
-# as ingest.native_trace says that a traced step is no measured one
-_REJECTED = re.compile(r"profiled steps are (?P<percent>[\d.]+)% (?P<way>longer|shorter) than the measured ones")
 
 
 def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -84,19 +82,10 @@ def _cell_rows(
         if not cell.ended_well:
             lacking = OUT_OF_MEMORY if cell.outcome == "oom" else cell.outcome
         elif panel == "exposed_s":
-            lacking = _untraced(cell)
+            lacking = "one GPU: none" if cell.num_gpus == 1 else untraced_words(cell.launches)
         row["label"] = lacking if row["y"] is None else None
         rows.append(row)
     return [*rows, *_part_rows(cell, more)] if cell.ended_well else rows
-
-
-def _untraced(cell: Cell) -> str:
-    """Return in a few words why a cell has no exposed seconds."""
-    if cell.num_gpus == 1:
-        return "one GPU: none"
-    found = (_REJECTED.search(note) for note in cell.launches["trace_note"] if isinstance(note, str))
-    off = next(filter(None, found), None)
-    return f"profiler {'+' if off['way'] == 'longer' else '-'}{float(off['percent']):.0f} %" if off else "no trace"
 
 
 def _identity(cell: Cell) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from falloff.analysis.field_values import stated
 _WATCHED = (
     "warmup_steps", "settle_s", "measured_steps", "window_s", "profiled_steps", "traced_ranks", "threads_per_process",
 )  # fmt: skip
+# as ingest.native_choices flags it
+NOT_IN_FORCE = "the log does not say that it was in force"
 CONTROLLED = ("communication", "delay_factor")
 AHEAD = ("prefetch_forward", "prefetch_backward", "reshard_after_forward", "reshard_group")
 # of a launch, without which two runs are of two machines
@@ -29,7 +31,7 @@ COLUMNS = (
 
 
 def overlap_runs(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return a row a run of dp_shard alone that ended well on our own GPUs, in COLUMNS, controls included.
+    """Return a row a run of dp_shard alone that ended well on our own GPUs, in COLUMNS, controls in force included.
 
     step_s is the window's mean, exposed_s the seconds of it in which communication runs exposed (NaN without a trace).
     alike_but_control is the same text in two runs that differ in the control alone, alike_but_ahead in two ordinary
@@ -42,7 +44,13 @@ def overlap_runs(runs: pd.DataFrame) -> pd.DataFrame:
 def _tells(row: Row) -> bool:
     sharded = number(row, "dp_shard")
     ours = row["provenance"] == "measured" and row["device"] == "cuda" and row["outcome"] == "ok"
-    return ours and sharded > 1 and sharded == number(row, "num_gpus") and stated(row["communication"]) is not None
+    knows = all(stated(row[name]) is not None for name in ("communication", "prefetch_forward", "prefetch_backward"))
+    return ours and sharded > 1 and sharded == number(row, "num_gpus") and knows and not _is_doubtful(row)
+
+
+def _is_doubtful(row: Row) -> bool:
+    """Return whether a control was asked for and the log does not say that it was in force."""
+    return any(NOT_IN_FORCE in flag for flag in points.flag_texts(row["flags"]))
 
 
 def _row(row: Row) -> dict[str, Any]:

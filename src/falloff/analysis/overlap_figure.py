@@ -1,8 +1,9 @@
 """The table of figure overlap: what prefetching and resharding change, what communication costs, what delay does."""
 
 import functools
+import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -12,19 +13,28 @@ from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number
 from falloff.analysis.field_values import stated
 from falloff.analysis.overlap import communication_cost
-from falloff.analysis.overlap_cells import overlap_runs
+from falloff.analysis.overlap_cells import NOT_IN_FORCE, overlap_runs
 from falloff.analysis.uncertainty import pool_runs, ratio_interval
+from falloff.analysis.untraced import untraced_words
 
 FIGURE = "overlap"
 AHEAD_METRICS = ("exposed_s", "memory_bytes", "tokens_per_gpu_s")
+NO_PAIR = "no ordinary run on the same GPUs with the same software"
+NO_SECONDS = "its log does not say how much longer its collectives were made"
 EXPOSED, CONTENTION, COST = "exposed", "contention", "communication"
 _AHEAD = ("alike_but_ahead", "prefetch_forward", "prefetch_backward", "reshard")
 # Launches of a control differ by its step alone, so a wait of less says nothing.
 _LACKING = {
-    "prefetch": ("prefetching and resharding", "no two cells of data/raw/h200 differ in them alone"),
+    "prefetch": (
+        "prefetching and resharding",
+        "no two cells of data/raw/h200 on the same GPUs differ in prefetching or resharding alone",
+    ),
     "no_communication": ("cost of communication", "no run of data/raw/h200 has a control without communication"),
     "delay_step": ("injected delay", "no run of data/raw/h200 has its collectives lengthened"),
-    "delay_power": ("power against exposed communication", "no lengthened run of data/raw/h200 has power and a trace"),
+    "delay_power": (
+        "power against exposed communication",
+        "no lengthened run of data/raw/h200 has power and a trace of a step as long as the measured ones",
+    ),
 }
 
 
@@ -46,6 +56,7 @@ def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
         "delay_power": list(_power_rows(held)),
     }
     coverage = [_coverage(panel, rows) for panel, rows in panels.items()]
+    coverage += [*_left_out(held, panels), *_doubtful(runs)]
     rows = [row for panel, found in panels.items() for row in found or [_empty(panel)]]
     return points.points_frame(rows), coverage_frame(coverage)
 
@@ -64,28 +75,58 @@ def _coverage(panel: str, rows: Sequence[Row]) -> CoverageRow:
     return CoverageRow(figure=FIGURE, cell=words, status="measured", n=len(launches))
 
 
+def _left_out(held: pd.DataFrame, panels: Mapping[str, Sequence[Row]]) -> Iterator[CoverageRow]:
+    """Yield the controls that a panel could not draw, and why."""
+    drawn = {
+        panel: {name for row in rows for name in str(row["record_id"]).split("; ")} for panel, rows in panels.items()
+    }
+    for row in points.rows_of(held[held["control"].notna()]):
+        panel = "no_communication" if row["communication"] == "none" else "delay_step"
+        name = str(row["record_id"])
+        if name not in drawn[panel]:
+            reason = NO_PAIR if panel == "no_communication" or row["added_communication_s"] > 0 else NO_SECONDS
+            yield CoverageRow(figure=FIGURE, cell=name, status="missing", reason=reason)
+        elif panel == "delay_step" and name not in drawn["delay_power"]:
+            lacks_share = math.isnan(row["exposed_share"])
+            reason = str(stated(row["trace_note" if lacks_share else "power_source"]) or "no power")
+            cell = f"{_LACKING['delay_power'][0]}, {name}"
+            yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason)
+
+
+def _doubtful(runs: pd.DataFrame) -> Iterator[CoverageRow]:
+    """Yield the controls that their logs do not say were in force."""
+    for row in points.rows_of(runs):
+        reasons = [flag for flag in points.flag_texts(row["flags"]) if NOT_IN_FORCE in flag]
+        if reasons:
+            yield CoverageRow(figure=FIGURE, cell=str(row["record_id"]), status="missing", reason=reasons[0])
+
+
 def _prefetch_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the cells that differ from another in prefetching and resharding alone, in each of three metrics."""
     plain = held[held["control"].isna()]
     alike = [group for group in points.groups(plain, ("alike_but_ahead",)) if _num_ahead(group) > 1]
-    cells = [cell for group in alike for cell in points.groups(group, _AHEAD)]
+    names: list[str] = []
+    for group in alike:
+        names.append(_told_apart(_setting(points.rows_of(group)[0]), names, group["alike_but_ahead"].iloc[0]))
+    named = [(name, cell) for name, group in zip(names, alike, strict=True) for cell in points.groups(group, _AHEAD)]
     for metric in AHEAD_METRICS:
         value = functools.partial(number, name=metric)
-        spreads = points.pools(cells, value)
-        for cell in cells:
+        spreads = points.pools([cell for _, cell in named], value)
+        for name, cell in named:
             first = points.rows_of(cell)[0]
             ahead = (int(first["prefetch_forward"]), int(first["prefetch_backward"]))
-            yield points.point(
+            row = points.point(
                 cell,
                 value,
                 panel=f"prefetch_{metric}",
-                series=f"{_setting(first)}, reshard {first['reshard']}",
+                series=f"{name}, reshard {first['reshard']}",
                 x=float(max(ahead)),
                 spreads=spreads,
                 reshard=first["reshard"],
-                setting=_setting(first),
+                setting=name,
                 prefetch=f"{ahead[0]}" if ahead[0] == ahead[1] else f"{ahead[0]} forward, {ahead[1]} backward",
             )
+            yield {**row, "label": untraced_words(cell) if row["y"] is None else None}
 
 
 def _num_ahead(group: pd.DataFrame) -> int:
@@ -96,13 +137,27 @@ def _setting(row: Row) -> str:
     return f"{row['network']}, microbatch {int(row['microbatch'])} × {int(row['seq']):,}"
 
 
-def _pairs(held: pd.DataFrame) -> Iterator[tuple[pd.DataFrame, pd.DataFrame]]:
-    """Yield the ordinary launches of a cell and the control's, where a cell has both, small networks first."""
+def _pairs(held: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame]]:
+    """Yield a name, the ordinary launches of a cell and the control's, where a cell has both, small networks first.
+
+    A cell that has both on several sets of GPUs comes once for each, under a name of its own.
+    """
     groups = points.groups(held, ("alike_but_control",))
+    names: list[str] = []
     for group in sorted(groups, key=lambda group: (number(group.iloc[0], "params"), _series(group))):
         plain, controls = group[group["control"].isna()], group[group["control"].notna()]
         if len(plain) and len(controls):
-            yield plain, controls
+            names.append(_told_apart(_series(group), names, group["alike_but_control"].iloc[0]))
+            yield names[-1], plain, controls
+
+
+def _told_apart(name: str, before: Sequence[str], alike: str) -> str:
+    """Return a group's name, where others before have it with the ends of its GPUs' UUIDs, else with a number."""
+    if name not in before:
+        return name
+    on_gpus = f"{name}, GPUs {' '.join(uuid[-4:] for uuid in json.loads(alike)['gpus'])}"
+    num_before = sum(other.startswith(on_gpus) for other in before)
+    return f"{on_gpus} ({num_before + 1})" if num_before else on_gpus
 
 
 def _cost_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -110,7 +165,7 @@ def _cost_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
     place = 0
     cells = points.groups(held, ("alike_but_control", "communication", "delay_factor"))
     pool = pool_runs([list(cell["step_s"]) for cell in cells])
-    for plain, controls in _pairs(held):
+    for name, plain, controls in _pairs(held):
         none = controls[controls["communication"] == "none"]
         if none.empty:
             continue
@@ -131,9 +186,7 @@ def _cost_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "interval": cost.kind,
         }
         for order, (part, seconds) in enumerate(parts.items()):
-            row = points.point(
-                both, lambda _: math.nan, panel="no_communication", series=_series(plain), x=float(order)
-            )
+            row = points.point(both, lambda _: math.nan, panel="no_communication", series=name, x=float(order))
             yield {**row, **more, "y": seconds, "part": part, "n": min(len(plain), len(none)), "order": order}
         place += 1
 
@@ -154,20 +207,20 @@ def _mean(values: pd.Series) -> float:
 
 def _delay_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield by how much each lengthened cell's step grew, over how much its collectives did; the ordinary one first."""
-    for plain, controls in _pairs(held):
+    for name, plain, controls in _pairs(held):
         delayed = controls[controls["communication"] == "real"]
         known = delayed[delayed["added_communication_s"].notna()]
         if known.empty:
             continue
         base_s = _mean(plain["step_s"])
-        yield _grown(plain, base_s, added_s=0.0)
+        yield _grown(plain, base_s, series=name, added_s=0.0)
         for cell in points.groups(known, ("delay_factor",)):
-            yield _grown(cell, base_s, added_s=_mean(cell["added_communication_s"]))
+            yield _grown(cell, base_s, series=name, added_s=_mean(cell["added_communication_s"]))
 
 
-def _grown(cell: pd.DataFrame, base_s: float, *, added_s: float) -> dict[str, Any]:
+def _grown(cell: pd.DataFrame, base_s: float, *, series: str, added_s: float) -> dict[str, Any]:
     grown = [float(step_s) - base_s for step_s in cell["step_s"]]
-    row = points.point(cell, lambda _: math.nan, panel="delay_step", series=_series(cell), x=added_s)
+    row = points.point(cell, lambda _: math.nan, panel="delay_step", series=series, x=added_s)
     return {
         **row,
         "y": math.fsum(grown) / len(grown),
@@ -182,12 +235,12 @@ def _grown(cell: pd.DataFrame, base_s: float, *, added_s: float) -> dict[str, An
 def _power_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield W per GPU over the exposed share, of the cells with lengthened collectives and of their ordinary ones."""
     found: list[tuple[str, pd.DataFrame]] = []
-    for plain, controls in _pairs(held):
+    for name, plain, controls in _pairs(held):
         delayed = controls[controls["communication"] == "real"]
         cells = [plain, *points.groups(delayed, ("delay_factor",))]
         known = [cell[cell["exposed_share"].notna() & cell["draw_w"].notna()] for cell in cells]
         if len(delayed):
-            found += [(_series(plain), cell) for cell in known if len(cell)]
+            found += [(name, cell) for cell in known if len(cell)]
     if all(cell["control"].isna().all() for _, cell in found):
         return
     spreads = points.pools([cell for _, cell in found], _draw_w)
