@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -174,6 +175,35 @@ def test_sigterm_ends_the_sampler_cleanly(tmp_path):
     assert len(lines) > 2
     assert all(len(line.split(",")) == len(HEADER) for line in lines)
     assert json.loads((tmp_path / rawlog.OPEN_NAME).read_text().splitlines()[-1])["event"] == "power"
+
+
+def test_a_sampler_whose_launcher_was_killed_ends_by_itself(tmp_path):
+    rapl_zone(tmp_path, "intel-rapl:0", "package-0")
+    rawlog.append_event(tmp_path, "run_started", device="cpu")
+    starts = (
+        "import subprocess, sys, time\n"
+        "print(subprocess.Popen([sys.executable, '-c', *sys.argv[1:]]).pid, flush=True)\n"
+        "time.sleep(60)"
+    )
+    command = [sys.executable, "-c", starts, SAMPLES_A_FAKE, str(tmp_path), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as launcher:
+        sampler = Path(f"/proc/{int(launcher.stdout.readline())}/stat")
+        deadline_s = time.monotonic() + 20
+        while not (tmp_path / rawlog.POWER_NAME).exists() and time.monotonic() < deadline_s:
+            time.sleep(0.05)
+        assert sampler.exists()
+        launcher.kill()
+    while is_at_work(sampler):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+
+
+def is_at_work(stat: Path) -> bool:
+    """Return whether a process runs; one that nobody waits for may stay as a zombie."""
+    try:
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def test_the_sampler_imports_no_torch():

@@ -98,7 +98,8 @@ def sampling_period_s(counter_period_s: float | None, read_s: float | None) -> f
 
 
 def sample(run_dir: Path, source: PowerSource | None, reason: str | None, ended: threading.Event) -> None:
-    """Say in the log where power is read from, then write readings to power.csv until `ended`."""
+    """Say in the log where power is read from, then write readings to power.csv until `ended` or its parent is."""
+    parent = os.getppid()
     if source is None:
         rawlog.append_event(run_dir, "power", **_description(None, reason))
         return
@@ -123,7 +124,8 @@ def sample(run_dir: Path, source: PowerSource | None, reason: str | None, ended:
             lines.writerows(_line(reading) for reading in source.read())
             # a late sample moves those after it: catching up would ask in bursts
             due_s = max(due_s + period_s, time.monotonic())
-            if ended.wait(due_s - time.monotonic()):
+            # who started this one ends it, unless SIGKILL ended that one first
+            if ended.wait(due_s - time.monotonic()) or os.getppid() != parent:
                 return
 
 
