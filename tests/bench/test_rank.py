@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from falloff.bench.rank import own_device, require_distinct_gpus
+from falloff.bench.rank import _used_bytes, own_device, require_distinct_gpus
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,9 @@ def test_two_ranks_on_one_gpu_are_an_error_that_names_them(monkeypatch):
     require_distinct_gpus(["GPU-a", "GPU-b"])
     with pytest.raises(ValueError, match=r"ranks 0 and 2 are both on GPU-a, .*CUDA_VISIBLE_DEVICES here is '0'"):
         require_distinct_gpus(["GPU-a", "GPU-b", "GPU-a"])
+
+
+def test_what_is_used_of_a_gpu_is_all_that_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (30, 100))
+    assert _used_bytes(torch.device("cuda", 0)) == 70
+    assert _used_bytes(torch.device("cpu")) == 0

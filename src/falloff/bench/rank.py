@@ -225,10 +225,14 @@ def complete(rank: Rank, store: Store) -> bool:
     _forget_the_run()
     dist.destroy_process_group()
     left = exchange(store, "left", rank.index, rank.size, str(_left_bytes(rank.device)))
+    used = exchange(store, "used", rank.index, rank.size, str(_used_bytes(rank.device)))
     left_bytes = [int(held) for held in left]
-    fit = max(left_bytes) <= LEFT_LIMIT_BYTES
+    fit, on_gpu = max(left_bytes) <= LEFT_LIMIT_BYTES, rank.device.type == "cuda"
     rank.append_event(
-        "completed", rank_left_bytes=left_bytes if rank.device.type == "cuda" else None, ranks_leave=not fit
+        "completed",
+        rank_left_bytes=left_bytes if on_gpu else None,
+        rank_used_bytes=[int(held) for held in used] if on_gpu else None,
+        ranks_leave=not fit,
     )
     return fit
 
@@ -274,3 +278,11 @@ def _left_bytes(device: torch.device) -> int:
     except OSError:
         return 0
     return 0
+
+
+def _used_bytes(device: torch.device) -> int:
+    """Return the bytes that are in use on the GPU outside of torch's allocator too, as by NCCL; 0 on the CPU."""
+    if device.type != "cuda":
+        return 0
+    free_bytes, total_bytes = torch.cuda.mem_get_info(device)
+    return total_bytes - free_bytes
