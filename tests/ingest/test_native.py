@@ -428,6 +428,9 @@ def test_a_run_that_did_not_settle_is_flagged_with_its_slopes(write_log: WriteLo
     assert run.flags == ("not settled after 40 steps, 33 s of warm-up (step time +3.10%)",)
     assert run.window is not None
     assert "did not" in run.window
+    brief = settled(settled=False, step_drift_share=None, clock_drift_share=None)
+    (run,), _ = read_native_log(write_log([*with_window(cpu_run), brief]))
+    assert run.flags == ("not settled after 40 steps, 33 s of warm-up (too few points)",)
 
 
 def test_a_window_shorter_than_asked_for_is_flagged(write_log: WriteLog, cpu_run: list[Event]) -> None:

@@ -234,7 +234,8 @@ def _window_flags(log: Log, cell: TrainCell, window_s: float) -> tuple[str, ...]
     flags = []
     if settling and not settling["settled"]:
         drifts = {"step time": settling["step_drift_share"], "clock": settling["clock_drift_share"]}
-        words = ", ".join(f"{name} {share:+.2%}" for name, share in drifts.items() if share is not None)
+        known = [f"{name} {share:+.2%}" for name, share in drifts.items() if share is not None]
+        words = ", ".join(known) or "too few points"
         flags.append(f"not settled after {settling['steps']} steps, {settling['seconds']:.0f} s of warm-up ({words})")
     if window_s < FEWEST_OF_ASKED * asked_s:
         flags.append(f"the window of {window_s:.3g} s is shorter than the {asked_s:g} s asked for")
