@@ -315,8 +315,8 @@ def lacking(ax: Axes, text: str) -> None:
     """Leave a panel empty but for what it lacks."""
     ax.set_axis_off()
     written = textwrap.fill(text, 34)
-    font = {"fontsize": style.LABEL_PT, "color": style.GREY, "fontstyle": "italic"}
-    ax.text(0.02, 0.95, written, transform=ax.transAxes, va="top", **font)
+    where = ax.text(0.02, 0.95, written, transform=ax.transAxes, va="top", fontsize=style.LABEL_PT, color=style.GREY)
+    where.set_fontstyle("italic")
 
 
 def degree_table(ax: Axes, xs: Sequence[float], rows: Mapping[str, Sequence[str]]) -> None:
