@@ -77,7 +77,9 @@ def test_a_run_that_ends_well_leaves_every_event(tmp_path):
     }
     steps = events_of(run, "step")
     assert [step["step"] for step in steps] == [1, 2, 3, 4, 5, 6, 7, 8]
-    assert [step["phase"] for step in steps] == ["warmup"] * 2 + ["measured"] * 3 + ["profiler_warmup"] * 2 + ["profiled"]
+    assert [step["phase"] for step in steps] == ["warmup"] * 2 + ["measured"] * 3 + ["profiler_warmup"] * 2 + [
+        "profiled"
+    ]
     assert all(step["tokens"] == 64 and len(step["rank_step_s"]) == 2 for step in steps)
     starts = [step["start_time_s"] for step in steps]
     assert starts == sorted(starts)
