@@ -7,6 +7,8 @@ import torch.nn.functional as F  # noqa: N812 (torch's own habit)
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
+from falloff.spec.cell import TrainCell
+
 Backend = Literal["auto", "cudnn", "flash", "math"]
 
 _NAMES = {
@@ -48,3 +50,17 @@ def backend_of(
     # torch's own choice, as scaled_dot_product_attention itself makes it; there is no public name for it (torch 2.13)
     chosen = torch._fused_sdp_choice(q, k, k, is_causal=True, enable_gqa=heads != kv_heads)
     return _NAMES.get(SDPBackend(chosen), f"backend {chosen}")
+
+
+def backend_of_cell(cell: TrainCell, dtype: torch.dtype, device: torch.device) -> str:
+    """Return the backend for what one rank attends to at once: its heads, and under cp its part of a sequence."""
+    network, layout = cell.network, cell.layout
+    return backend_of(
+        batch=cell.microbatch,
+        heads=network.heads // layout.tp,
+        kv_heads=network.kv_heads // layout.tp,
+        seq=cell.seq // layout.cp,
+        head_size=network.head_size,
+        dtype=dtype,
+        device=device,
+    )

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from falloff.bench.attention import backend_of
+from falloff.bench.attention import backend_of_cell
 from falloff.bench.block_attention import Kernel, attend, attend_backward, merge
 from falloff.bench.rank import TORCH_DTYPES
 from falloff.spec.cell import TrainCell
@@ -54,21 +54,14 @@ def context_attention(
 
 def _kernel(cell: TrainCell, device: torch.device) -> Kernel:
     """Return the kernel that the cell's attention would run on one rank, as far as parts of it can be put together."""
-    network, layout = cell.network, cell.layout
-    backend = backend_of(
-        batch=cell.microbatch,
-        heads=network.heads // layout.tp,
-        kv_heads=network.kv_heads // layout.tp,
-        seq=cell.seq // layout.cp,
-        head_size=network.head_size,
-        dtype=TORCH_DTYPES[cell.param_dtype],
-        device=device,
-    )
+    backend = backend_of_cell(cell, TORCH_DTYPES[cell.param_dtype], device)
     if device.type == "cpu":
         return "cpu_flash"
     if backend in _KERNELS:
         return _KERNELS[backend]
-    raise ValueError(f"cp {layout.cp} needs attention by cudnn, flash or efficient, and torch chooses {backend} here")
+    raise ValueError(
+        f"cp {cell.layout.cp} needs attention by cudnn, flash or efficient, and torch chooses {backend} here"
+    )
 
 
 # Operators of our own, so that a compiled block holds them whole and selective recomputation can keep what they return.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from falloff import rawlog
-from falloff.bench.attention import allow_backend, backend_of
+from falloff.bench.attention import allow_backend, backend_of_cell
 from falloff.bench.communication import install_control
 from falloff.bench.fsdp import sharding_report
 from falloff.bench.memory import memory_peaks, reset_peaks
@@ -101,16 +101,7 @@ def _put_control(rank: Rank, cell: TrainCell, steps: Steps) -> None:
 
 def _append_attention(rank: Rank, cell: TrainCell) -> None:
     """Append which kernel attends, under context parallelism to the parts that it merges."""
-    network, layout = cell.network, cell.layout
-    backend = backend_of(
-        batch=cell.microbatch,
-        heads=network.heads // layout.tp,
-        kv_heads=network.kv_heads // layout.tp,
-        seq=cell.seq // layout.cp,
-        head_size=network.head_size,
-        dtype=TORCH_DTYPES[cell.param_dtype],
-        device=rank.device,
-    )
+    backend = backend_of_cell(cell, TORCH_DTYPES[cell.param_dtype], rank.device)
     rank.append_event("attention", backend=backend, asked=cell.attention)
 
 
