@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from benchmarks.torchtitan.request import MEASURED_NAME
+from falloff.bench.rank import gpu_uuid
 from falloff.outputs import whole_file
 from falloff.spec.cell import TrainCell
 from falloff.units import MILLI
@@ -80,12 +81,13 @@ class StepWindow:
             torch.cuda.synchronize(self._device)
             zero = self._marks[0]
             time_s = [self._zero_time_s + zero.elapsed_time(mark) * MILLI for mark in self._marks]
-            # NVML writes the prefix, torch does not
-            uuid = f"GPU-{torch.cuda.get_device_properties(self._device).uuid}".replace("GPU-GPU-", "GPU-")
         else:
-            time_s, uuid = list(self._marks), None
+            time_s = list(self._marks)
         return RankTimes(
-            time_s=time_s, peak_allocated_bytes=self._peaks[0], peak_reserved_bytes=self._peaks[1], gpu_uuid=uuid
+            time_s=time_s,
+            peak_allocated_bytes=self._peaks[0],
+            peak_reserved_bytes=self._peaks[1],
+            gpu_uuid=gpu_uuid(self._device),
         )
 
 

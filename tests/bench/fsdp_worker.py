@@ -14,14 +14,13 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from falloff.bench.collective_calls import all_gather, reduce_scatter
 from falloff.bench.fsdp import fsdp_wrapper, sharded_parts, sharding_report
 from falloff.bench.loss import token_loss
 from falloff.bench.network import Decoder, materialize
 from falloff.spec.cell import TrainCell, cell_from_json
 
 CPU = torch.device("cpu")
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
 class Recorded:
@@ -38,13 +37,13 @@ class RecordedGather(Recorded):
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
         kind = "gather in turn" if async_op else "gather"
         self.events.append(f"{kind} {self.name} over {group.size()}")
-        return _all_gather(output_tensor, input_tensor, group=group, async_op=async_op)
+        return all_gather(output_tensor, input_tensor, group=group, async_op=async_op)
 
 
 class RecordedReduce(Recorded):
     def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
         self.events.append(f"reduce {self.name}")
-        return _reduce_scatter(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
+        return reduce_scatter(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
 
 
 def main() -> None:

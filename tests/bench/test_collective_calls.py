@@ -27,7 +27,7 @@ def call_of(collective, in_place, rank, dtype=torch.float32, message_bytes=4096)
 def idle(monkeypatch):
     """Let the collectives do nothing, and return the tensors that each was called with, what is gotten first."""
     seen = []
-    for name in ("_all_gather", "_reduce_scatter"):
+    for name in ("all_gather", "reduce_scatter"):
         monkeypatch.setattr(collective_calls, name, lambda gotten, given, **_group: seen.append((gotten, given)))
     monkeypatch.setattr(
         "torch.distributed.all_to_all_single", lambda gotten, given, **_group: seen.append((gotten, given))

@@ -12,8 +12,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from falloff.spec.collectives_cell import Collective, CollectivesCell, SweepPoint
 
 # torch 2.13 gave these two new names, and warns at the old ones.
-_all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 # Results are checked by parts: 4 GiB of bfloat16 in 64-bit whole numbers would be 16 GiB for each step of the check.
 _CHECKED_ELEMENTS = 2**24
@@ -135,7 +135,7 @@ def _all_gather_call(buffers: _Buffers, in_place: bool) -> Call:
         gotten[buffers.own_part] = given
         given = gotten[buffers.own_part]
     return Call(
-        run=lambda: _all_gather(gotten, given, group=buffers.group.process_group),
+        run=lambda: all_gather(gotten, given, group=buffers.group.process_group),
         given=given,
         gotten=gotten,
         expected=lambda start, stop: buffers.by_parts(start, stop, buffers.pattern),
@@ -147,7 +147,7 @@ def _reduce_scatter_call(buffers: _Buffers, in_place: bool) -> Call:
     gotten = given[buffers.own_part] if in_place else buffers.empty(buffers.part)
     first = buffers.own_part.start
     return Call(
-        run=lambda: _reduce_scatter(gotten, given, group=buffers.group.process_group),
+        run=lambda: reduce_scatter(gotten, given, group=buffers.group.process_group),
         given=given,
         gotten=gotten,
         expected=lambda start, stop: buffers.summed(first + start, first + stop),

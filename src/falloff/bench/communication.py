@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from falloff.bench.collective_calls import all_gather, reduce_scatter
 from falloff.bench.delay import pause_on
-from falloff.bench.uncontended import Replay, all_gather, gather_again, reduce_again, reduce_scatter, uncontended_s
+from falloff.bench.uncontended import Replay, gather_again, reduce_again, uncontended_s
 from falloff.spec.cell import TrainCell
 
 

@@ -9,12 +9,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from falloff.bench.collective_calls import all_gather, reduce_scatter
 from falloff.bench.delay import pause_on
 from falloff.bench.timing import clock_for
-
-# torch 2.13 gave these two new names, and warns at the old ones.
-all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-reduce_scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 WARMUP_CALLS = 5
 MEASURED_CALLS = 20
