@@ -101,7 +101,7 @@ class Batches:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Refuse: no checkpoint is read."""
-        raise NotImplementedError
+        raise RuntimeError(f"the side by side reads no checkpoint, and was given one of {len(state_dict)} entries")
 
 
 def run(folder: Path, request: Request, device: torch.device) -> None:
