@@ -29,7 +29,7 @@ import torch.nn.functional as F  # noqa: N812 (torch's own habit)
 from torch import Tensor, nn
 
 from falloff import rawlog
-from falloff.analysis.uncertainty import t_quantile
+from falloff.student import t_quantile
 
 LIMIT = 0.005
 FEWEST_PAIRS = 6

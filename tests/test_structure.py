@@ -22,6 +22,7 @@ SOURCE = ROOT / "src" / "falloff"
 # A module imports only from stages before its own, and from its own.
 STAGES = (
     "units",
+    "student",
     "outputs",
     "script",
     "host",
@@ -47,6 +48,7 @@ STAGES = (
 # A GPU node has little beside torch, so what runs there needs no more than this.
 NODE_STAGES = (
     "units",
+    "student",
     "outputs",
     "script",
     "host",

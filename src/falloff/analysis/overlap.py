@@ -5,7 +5,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from falloff.analysis.uncertainty import FEWEST_RUNS, t_quantile
+from falloff.analysis.uncertainty import FEWEST_RUNS
+from falloff.student import t_quantile
 
 
 @dataclass(frozen=True, kw_only=True)

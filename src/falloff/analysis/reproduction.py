@@ -4,7 +4,8 @@ import math
 from dataclasses import dataclass
 
 from falloff.analysis.comparability import SCALES, Comparison
-from falloff.analysis.uncertainty import FEWEST_FREEDOM, Pool, t_quantile
+from falloff.analysis.uncertainty import FEWEST_FREEDOM, Pool
+from falloff.student import t_quantile
 
 # As a fraction. One published cell (TorchTitan, FSDP, 8 H100) moved from 6,258 to 5,762 tokens/s per GPU, by 7.9 %,
 # between two publications of the same authors: what is nearer than this, launches of one cell come to by themselves.

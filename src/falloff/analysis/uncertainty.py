@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-LEVEL = 0.95
+from falloff.student import t_quantile
+
 FEWEST_RUNS = 3  # a t interval of two runs is 12.7 standard errors to each side: it says nothing
 
 POOLED = "pooled between-run spread"  # stands in what an interval by a pool is called
@@ -147,31 +148,6 @@ def _log_ratio(runs: Sequence[float], parts: Sequence[Sequence[float]]) -> tuple
 def _around(center: float, half: float, n: int, kind: str) -> Interval:
     """Return the interval around a logarithm."""
     return Interval(center=math.exp(center), low=math.exp(center - half), high=math.exp(center + half), n=n, kind=kind)
-
-
-def t_quantile(freedom: int, level: float = LEVEL) -> float:
-    """Return t such that Student's distribution of `freedom` degrees lies within +-t with probability `level`.
-
-    By bisection of the exact probability; ValueError for freedom below 1 and level outside 0 to 1.
-    """
-    if freedom < 1 or not 0 < level < 1:
-        raise ValueError(f"a t quantile needs freedom from 1 on and a level in (0, 1), found {freedom} and {level}")
-    low, high = 0.0, math.pi / 2
-    for _ in range(80):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _probability_within(middle, freedom) < level else (low, middle)
-    return math.tan(low) * math.sqrt(freedom)
-
-
-def _probability_within(theta: float, freedom: int) -> float:
-    """Return P(|T| < sqrt(freedom) tan(theta)); finite series of Abramowitz and Stegun, 26.7.3 and 26.7.4."""
-    cosine, odd = math.cos(theta), freedom % 2
-    term, total = (cosine if odd else 1.0), 0.0
-    for k in range(3 if odd else 2, freedom + 1, 2):
-        total += term
-        term *= cosine * cosine * (k - 1) / k
-    series = math.sin(theta) * total
-    return 2 / math.pi * (theta + series) if odd else series
 
 
 def _logs(values: Sequence[float]) -> list[float]:

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from falloff.student import t_quantile
+
 # A slope over fewer points says little, and a drift this small is below what repeats of a cell differ by.
 MIN_POINTS = 6
 SMALL_DRIFT = 0.003
@@ -15,8 +17,6 @@ MANY_POINTS = 10
 
 # A scatter in which a larger drift could hide shows nothing, be it still or not.
 LARGEST_MARGIN = 0.05
-
-_NORMAL_975 = statistics.NormalDist().inv_cdf(0.975)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ def drift_of(values: Sequence[float]) -> Drift:
     left = math.fsum((value - line.intercept - line.slope * place) ** 2 for place, value in enumerate(values))
     spread = math.fsum((place - (count - 1) / 2) ** 2 for place in places)
     error = math.sqrt(left / (count - 2) / spread) * (count - 1) / abs(mean)
-    return Drift(share=line.slope * (count - 1) / mean, error=error, margin=_student_975(count - 2) * error)
+    return Drift(share=line.slope * (count - 1) / mean, error=error, margin=t_quantile(count - 2) * error)
 
 
 def judged(values: Sequence[float]) -> Sequence[float]:
@@ -65,15 +65,3 @@ def has_settled(step_s: Sequence[float], clock_mhz: Sequence[float]) -> bool:
     steps = drift_of(judged(step_s))
     clocks = drift_of(judged(clock_mhz)) if len(clock_mhz) >= MIN_POINTS else None
     return steps.margin <= LARGEST_MARGIN and steps.is_none and (clocks is None or clocks.is_none)
-
-
-def _student_975(degrees: int) -> float:
-    """Return Student's quantile at 97.5 %, within 0.5 % from four degrees of freedom on.
-
-    Abramowitz and Stegun 1964, 26.7.5, to the third term.
-    """
-    z = _NORMAL_975
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    return z + first / degrees + second / degrees**2 + third / degrees**3
