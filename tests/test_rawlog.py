@@ -151,3 +151,90 @@ def test_a_full_disk_is_a_sentence_and_leaves_whole_lines(tmp_path: Path) -> Non
     assert written.endswith("\n")
     assert [event["step"] for event in rawlog.read_open_events(tmp_path)] == list(range(written.count("\n")))
     assert 0 < written.count("\n") < 100
+
+
+def append_as(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, node: int, event: str, time_s: float, **fields: object
+) -> None:
+    monkeypatch.setenv(rawlog.NODE_VARIABLE, str(node))
+    monkeypatch.setattr(rawlog.time, "time", lambda: time_s)
+    rawlog.append_event(folder, event, **fields)
+
+
+@pytest.fixture
+def of_three_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a run over three nodes, whose clocks are some seconds apart."""
+    rawlog.make_open_logs(tmp_path, 3)
+    append_as(monkeypatch, tmp_path, 0, "run_started", 10.0, schema=rawlog.SCHEMA)
+    append_as(monkeypatch, tmp_path, 1, "node", 8.0, fingerprint={"host": "b"})
+    append_as(monkeypatch, tmp_path, 2, "node", 12.0, fingerprint={"host": "c"})
+    append_as(monkeypatch, tmp_path, 0, "node", 12.0, fingerprint={"host": "a"})
+    append_as(monkeypatch, tmp_path, 1, "power", 14.0)
+    append_as(monkeypatch, tmp_path, 0, "completed", 13.0)
+    append_as(monkeypatch, tmp_path, 2, "power", 99.0)
+    return tmp_path
+
+
+MERGED = [
+    ("run_started", None), ("node", 1), ("node", None), ("node", 2), ("completed", None), ("power", 1), ("power", 2),
+]  # fmt: skip
+
+
+def names_and_nodes(events: list[dict[str, object]]) -> list[tuple[object, object]]:
+    return [(event["event"], event.get("node")) for event in events]
+
+
+def test_each_node_appends_to_a_file_of_its_own(of_three_nodes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = ["events.node1.open.jsonl", "events.node2.open.jsonl", "events.open.jsonl"]
+    assert sorted(path.name for path in of_three_nodes.iterdir()) == files
+    monkeypatch.setenv(rawlog.NODE_VARIABLE, "1")
+    assert names_and_nodes(rawlog.read_own_events(of_three_nodes)) == [("node", 1), ("power", 1)]
+    assert rawlog.power_name(1) == "power.node1.csv"
+
+
+def test_the_log_of_many_nodes_is_one_by_time_whatever_their_clocks_say_of_its_ends(
+    of_three_nodes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert names_and_nodes(rawlog.read_open_events(of_three_nodes)) == MERGED
+    append_as(monkeypatch, of_three_nodes, 0, "outcome", 15.0, outcome="ok")
+    rawlog.seal(of_three_nodes)
+    sealed = rawlog.read_events(of_three_nodes / rawlog.SEALED_NAME)
+    assert names_and_nodes(sealed) == [*MERGED, ("outcome", None)]
+    assert sorted(path.name for path in of_three_nodes.iterdir()) == [rawlog.KEPT_NAME, rawlog.SEALED_NAME]
+
+
+def test_a_clock_that_is_set_back_does_not_turn_a_nodes_own_events_around(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append_as(monkeypatch, tmp_path, 0, "run_started", 10.0)
+    for number, time_s in enumerate((20.0, 5.0, 21.0)):
+        append_as(monkeypatch, tmp_path, 1, "step", time_s, step=number)
+    assert [event["step"] for event in rawlog.read_open_events(tmp_path)[1:]] == [0, 1, 2]
+
+
+def test_a_launcher_that_died_while_it_sealed_has_not_doubled_anything(
+    of_three_nodes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = {path: path.read_bytes() for path in of_three_nodes.glob(rawlog.NODE_NAMES)}
+    append_as(monkeypatch, of_three_nodes, 0, "outcome", 15.0, outcome="ok")
+    rawlog._merge_nodes(of_three_nodes)
+    for path, content in left.items():
+        path.write_bytes(content)
+    assert names_and_nodes(rawlog.read_open_events(of_three_nodes)) == [*MERGED, ("outcome", None)]
+
+
+def test_a_line_that_a_death_cut_is_taken_off_each_nodes_file(of_three_nodes: Path) -> None:
+    for path in rawlog.open_logs(of_three_nodes):
+        with path.open("ab") as file:
+            file.write(b'{"event": "st')
+    rawlog.end_cut_line(of_three_nodes)
+    assert names_and_nodes(rawlog.read_open_events(of_three_nodes)) == MERGED
+    assert all(path.read_bytes().endswith(b"}\n") for path in rawlog.open_logs(of_three_nodes))
+
+
+def test_what_a_death_left_garbled_is_sealed_all_the_same(of_three_nodes: Path) -> None:
+    garbled = of_three_nodes / "events.node2.open.jsonl"
+    garbled.write_text("garbled\n")
+    rawlog.seal(of_three_nodes)
+    assert rawlog.is_sealed(of_three_nodes)
+    assert garbled.read_text() == "garbled\n"

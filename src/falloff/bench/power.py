@@ -116,7 +116,7 @@ def sample(run_dir: Path, source: PowerSource | None, reason: str | None, ended:
         read_s=read_s,
     )
     # Lines as they come, so that a sampler ended by force leaves what it read.
-    with (run_dir / rawlog.POWER_NAME).open("w", encoding="utf-8", newline="", buffering=1) as file:
+    with (run_dir / rawlog.power_name(rawlog.own_node())).open("w", encoding="utf-8", newline="", buffering=1) as file:
         lines = csv.writer(file, lineterminator="\n")
         lines.writerow(rawlog.POWER_COLUMNS)
         due_s = time.monotonic()
@@ -141,7 +141,7 @@ def _description(source: PowerSource | None, reason: str | None) -> dict[str, ob
         "draw": source.draw,
         "average_draw": source.average,
         "devices": [asdict(meter) for meter in source.meters],
-        "file": rawlog.POWER_NAME,
+        "file": rawlog.power_name(rawlog.own_node()),
         "counter": source.counter,
     }
 

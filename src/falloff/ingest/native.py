@@ -164,7 +164,7 @@ def _measured(log: Log, cell: TrainCell) -> dict[str, Any]:
         "step_s": step_s,
         "steps_per_sample": 1,
         "rank_step_s": tuple(rank_step_s),
-        "straggler": straggler(rank_step_s, cell.num_processes // len(log.first["nodes"])),
+        "straggler": straggler(rank_step_s, cell.num_processes // log.num_nodes),
         "window": _window_words(log, cell, steps),
         "window_s": window_s,
         "window_tokens": cell.tokens_per_step * len(steps),
@@ -273,15 +273,16 @@ def _check_steps(log: Log, cell: TrainCell, steps: Sequence[Event], rank_step_s:
 
 
 def _power(log: Log, window: Window) -> Power:
-    meter = log.one("power")
-    if not meter:
+    meters = log.all("power")
+    if not meters:
         return no_power("the power sampler left no event")
-    if meter["source"] is None or meter["file"] is None:
-        return no_power(meter["reason"] or "no meter, and no reason stated")
+    for meter in meters:
+        if meter["source"] is None or meter["file"] is None:
+            return no_power(meter["reason"] or "no meter, and no reason stated")
     run = MeteredRun(
         uuids=tuple(log.one("process_group").get("gpu_uuids") or ()),
         num_processes=log.cell.num_processes,
-        num_nodes=len(log.first["nodes"]),
-        limits_w=tuple(gpu["power_limit_w"] for gpu in gpus_of_run(log)) if meter["scope"] == "gpu" else (),
+        num_nodes=log.num_nodes,
+        limits_w=tuple(gpu["power_limit_w"] for gpu in gpus_of_run(log)) if meters[0]["scope"] == "gpu" else (),
     )
-    return power_of_log(log.path.parent, meter, run, window)
+    return power_of_log(log.path.parent, meters, run, window)

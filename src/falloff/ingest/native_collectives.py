@@ -19,7 +19,7 @@ def collective_records(log: Log, cell: CollectivesCell, hardware: Mapping[str, H
     named, flags = hardware_fields(log, hardware)
     debug = log.one("nccl_debug")
     choices = debug_of(debug.get("lines", ())).choices
-    shared = {**identity(log), **named, **_group_of(cell, len(log.first["nodes"]))}
+    shared = {**identity(log), **named, **_group_of(cell, log.num_nodes)}
     found, ok = _events_of(log), log.last["outcome"] == "ok"
     unknown = (
         f"algorithm and protocol are not known: {debug['reason']}" if debug.get("reason") and not choices else None

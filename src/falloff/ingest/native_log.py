@@ -33,6 +33,12 @@ class Log:
     events: tuple[Event, ...]
     elsewhere: str | None  # which log it is, where its directory does not say so
 
+    @property
+    def num_nodes(self) -> int:
+        """Return on how many nodes it ran, or was to run, whether or not each came so far as to say who it is."""
+        placement = self.first.get("placement") or {}
+        return len(placement.get("nodes") or self.first["nodes"]) or int(placement["num_nodes"])
+
     def all(self, event: str) -> list[Event]:
         """Return the events of that name, in the log's order."""
         return [e for e in self.events if e["event"] == event]
@@ -45,7 +51,7 @@ class Log:
 def read_log(path: Path, anywhere: bool) -> Log:
     """Return a sealed log sorted out; ValueError where it is no log, or (unless anywhere) of another directory."""
     events = rawlog.read_events(path)
-    first = events[0]
+    first = {**events[0], "nodes": _nodes(events)}
     if any(not isinstance(event.get("event"), str) for event in events):
         raise ValueError(f"{path}: a line has no event name")
     stated, found = log_name(first), "/".join(path.absolute().parts[-4:-1])
@@ -55,7 +61,14 @@ def read_log(path: Path, anywhere: bool) -> Log:
         raise ValueError(f"{path}: repeat must be a whole number, found {first.get('repeat')!r}")
     cell = cell_from_json(first.get("cell"), f"{path}: cell")
     elsewhere = None if stated == found else f"read from elsewhere: it is the log of {stated}"
-    return Log(path=path, first=first, last=events[-1], cell=cell, events=tuple(events), elsewhere=elsewhere)
+    return Log(path=path, first=first, last=events[-1], cell=cell, events=(first, *events[1:]), elsewhere=elsewhere)
+
+
+def _nodes(events: Sequence[Event]) -> list[Event]:
+    """Return the nodes of a run in their order: as each says of itself, else as the launcher says of the first."""
+    by_number = dict(enumerate(events[0].get("nodes") or []))
+    by_number |= {event["node"]: event["fingerprint"] for event in events if event["event"] == "node"}
+    return [by_number[number] for number in sorted(by_number)]
 
 
 def log_name(first: Event) -> str:
@@ -80,7 +93,8 @@ def identity(log: Log) -> dict[str, Any]:
         "device": first["device"],
         "backend": group.get("backend") or first["backend"],
         "oversubscribed": first["oversubscribed"],
-        "nodes": len(first["nodes"]),
+        "nodes": log.num_nodes,
+        **_placement(log),
         "cpu": distinct([node["cpu"] for node in first["nodes"]]),
         "cores": cores.pop() if len(cores) == 1 else None,
         "threads_per_process": log.cell.threads_per_process,
@@ -89,6 +103,22 @@ def identity(log: Log) -> dict[str, Any]:
         "nccl": group.get("nccl"),
         "environment": distinct([_settings(node["environment"]) for node in first["nodes"]]),
     }
+
+
+def _placement(log: Log) -> dict[str, Any]:
+    """Return under how many leaf switches the nodes were; nothing where the log does not say it of each.
+
+    Not under which: jobs of one cell land under others each time, and what differs is the way between the nodes.
+    """
+    placement = log.first.get("placement")
+    if not placement:
+        return {}
+    told = {event["node"]: event.get("switch") for event in log.all("node")}
+    known = placement.get("switches") or [None] * log.num_nodes
+    switches = {told.get(number) or known[number] for number in range(log.num_nodes)}
+    if None in switches:
+        return {}
+    return {"placement": f"{len(switches)} leaf switch{'es' if len(switches) > 1 else ''}"}
 
 
 def _commit(git: Event) -> str | None:
@@ -137,10 +167,11 @@ def distinct(values: Sequence[Any]) -> str | None:
 
 
 def remarks(log: Log) -> tuple[str, ...]:
-    """Return flags: a log read from elsewhere, and cores of which others took a share that step times would show."""
+    """Return flags: a log read from elsewhere, cores of which others took a share, ranks that did not end well."""
     share = log.last.get("other_cpu_share") or 0.0
     busy = f"{BUSY}: other processes used {share * 100:.0f} % of the cores" if share > MAX_OTHER_CPU_SHARE else None
-    return tuple(flag for flag in (log.elsewhere, busy) if flag)
+    teardown = log.last.get("reason") if log.last["outcome"] == "ok" else None
+    return tuple(flag for flag in (log.elsewhere, busy, teardown) if flag)
 
 
 def cpu_note(log: Log) -> str | None:
