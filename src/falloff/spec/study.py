@@ -20,16 +20,17 @@ from falloff.spec.reading import ImpossibleLayoutError, build, check_keys, read_
 class Limits:
     """What a run may take before it is ended.
 
-    Wall seconds, the seconds that a rank waits for the others in one collective, and host memory a process (None: no
-    limit).
+    Wall seconds, the seconds that a rank waits for the others in one collective, host memory a process, and how many
+    processes stand on one node of a cluster (None: no limit).
     """
 
     timeout_s: float = 600.0
     collective_timeout_s: float = 120.0
     process_memory_bytes: int | None = None
+    processes_per_node: int | None = None
 
     def __post_init__(self) -> None:
-        require_positive(self, "timeout_s", "collective_timeout_s", "process_memory_bytes")
+        require_positive(self, "timeout_s", "collective_timeout_s", "process_memory_bytes", "processes_per_node")
 
 
 @dataclass(frozen=True, kw_only=True)
