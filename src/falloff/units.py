@@ -14,6 +14,7 @@ GIGA = 1e9
 TERA = 1e12
 
 SECONDS_PER_MINUTE = 60
+SECONDS_PER_HOUR = 3600
 
 
 def bytes_label(num_bytes: float) -> str:

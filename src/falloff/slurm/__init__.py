@@ -1,0 +1,1 @@
+"""What falloff asks of Slurm, and what Slurm answers."""
