@@ -1,17 +1,21 @@
 """What a run is, and the processes that runs share."""
 
 import dataclasses
+import sys
 from pathlib import Path
 
 import pytest
 
 from falloff import launch
 from falloff.launch import Processes, Run, rank_command
+from falloff.slurm.allocation import Allocation, SlurmJob
 from falloff.spec.cell import TrainCell
 from falloff.spec.collectives_cell import CollectivesCell
 from falloff.spec.layout import Layout
 from falloff.spec.network import Network
+from falloff.spec.site import Container
 from falloff.spec.study import Limits
+from tests.site_of_a_test import a_site
 
 NETWORK = Network(name="tiny", layers=2, hidden=32, heads=4, kv_heads=2, ffn=64, vocab=64, source="a test")
 TRAIN = TrainCell(network=NETWORK, layout=Layout(tp=2), seq=16, global_batch=4, microbatch=2)
@@ -127,3 +131,64 @@ def test_what_the_agent_prints_goes_to_one_run_once(tmp_path: Path) -> None:
     assert processes.take_output(second) == "two\n"
     assert processes.exit_code is None
     processes.close()
+
+
+JOB = Allocation(job_id="7", nodes=("n1", "n2", "n3"), addresses=("10.0.0.1", "10.0.0.2", "10.0.0.3"), port=20007)
+FOUR = dataclasses.replace(RUN.cell, num_processes=4, threads_per_process=3)
+
+
+def test_over_nodes_srun_starts_one_agent_a_node_and_they_meet_on_the_first() -> None:
+    allocation = dataclasses.replace(JOB, nodes=JOB.nodes[:2], addresses=JOB.addresses[:2])
+    command = rank_command([run_with(cell=FOUR), run_with("2", cell=FOUR)], allocation, a_site(gpus_per_node=2))
+    assert command[0] == "srun"
+    assert "--cpus-per-task=6" in command
+    task = command[command.index("falloff.bench.node") + 1 :]
+    assert task == [
+        "--addresses",
+        "10.0.0.1,10.0.0.2",
+        "--max-restarts=0",
+        "--nnodes=2",
+        "--nproc-per-node=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint=10.0.0.1:20007",
+        "--rdzv-id=7",
+        "-m",
+        "falloff.bench.worker",
+        "runs/1",
+        "runs/2",
+    ]
+
+
+def test_an_image_brings_its_own_python_and_a_sites_lines_may() -> None:
+    container = Container(image="/images/torch.sif", runtime="apptainer")
+    allocation = dataclasses.replace(JOB, nodes=JOB.nodes[:1], addresses=JOB.addresses[:1])
+    assert sys.executable in rank_command([RUN], allocation, a_site())
+    assert sys.executable not in rank_command([RUN], allocation, a_site(container=container))
+    script = rank_command([RUN], allocation, a_site(setup=("true",)))[-1].splitlines()
+    assert script[1:3] == [f"export PATH={Path(sys.executable).parent}:$PATH", "true"]
+    assert script[3].startswith(f"exec {Path(sys.executable).name} -m falloff.bench.node")
+
+
+def test_ranks_in_a_job_have_the_sites_environment_and_none_of_an_outer_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    environment = launch._environment_of(RUN, "id", a_site(environment={"NCCL_DEBUG": "INFO"}))
+    assert "SLURM_STEP_ID" not in environment
+    assert (environment["SLURM_JOB_ID"], environment["FALLOFF_SITE"]) == ("7", "here")
+    assert environment["NCCL_DEBUG"] == "INFO"
+
+
+def test_a_log_names_neither_addresses_nor_paths_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    placement = {"job_id": "7", "nodes": ["n1", "n2"]}
+    monkeypatch.setattr(launch, "placement_of", lambda _: placement)
+    site = a_site(gpus_per_node=2, container=Container(image="/images/torch.sif", runtime="apptainer"))
+    processes = Processes([run_with(cell=FOUR)], SlurmJob(allocation=JOB, site=site))
+    first = launch.first_event(run_with(cell=FOUR), processes, 0)
+    processes.close()
+    assert first["placement"] == placement
+    assert first["nodes"][0]["site"] == "here"
+    assert first["command"][:5] == ["python", "-m", "falloff.bench.node", "--addresses", "NODE0,NODE1"]
+    assert not [part for part in first["command"] if "10.0.0" in part or "/images" in part]

@@ -14,7 +14,7 @@ def failure(kind: str) -> dict[str, object]:
     ("events", "exit_code", "timed_out", "outcome"),
     [
         ([{"event": "completed"}], 0, False, "ok"),
-        ([{"event": "completed"}], 1, False, "crash"),
+        ([failure("crash"), {"event": "completed"}], 1, False, "crash"),
         ([], 0, False, "crash"),
         ([failure("crash")], 1, True, "timeout"),
         # a rank that ran out of memory leaves the others to crash on a lost peer: the cause is what counts
@@ -36,6 +36,22 @@ def test_the_outcome_is_judged_by_its_cause(
     found, reason = judge(events, exit_code, timed_out, LIMITS)
     assert found == outcome
     assert (reason is None) is (outcome == "ok")
+
+
+@pytest.mark.parametrize(
+    ("events", "exit_code", "timed_out", "words"),
+    [
+        ([], 1, False, "the ranks ended with exit code 1"),
+        ([], 134, False, "the ranks ended by signal 6 (SIGABRT)"),
+        ([], 143, True, "the ranks did not end by themselves"),
+        ([failure("hang")], 134, False, "rank 1: why"),
+    ],
+)
+def test_what_goes_wrong_after_all_was_measured_costs_nothing_and_is_said(
+    events: list[dict[str, object]], exit_code: int, timed_out: bool, words: str
+) -> None:
+    found = judge([{"event": "completed"}, *events], exit_code, timed_out, LIMITS)
+    assert found == ("ok", f"all was measured; then {words}")
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,15 @@ class OtherLoad:
         self._own = own
         self._start_s, self._busy_s, self._own_s = time.monotonic(), _machine_busy_s(), _own_cpu_s(own)
 
-    def share(self) -> float | None:
-        """Return the CPU time of other processes as a share of all cores, None where the system does not say."""
+    def share(self, ended_s: float = 0.0) -> float | None:
+        """Return the CPU time of other processes as a share of all cores, None where the system does not say.
+
+        ended_s are the CPU seconds of own processes that have ended and were no children of the launcher.
+        """
         busy_s = _machine_busy_s()
         if busy_s is None or self._busy_s is None:
             return None
-        other_s = (busy_s - self._busy_s) - (_own_cpu_s(self._own) - self._own_s)
+        other_s = (busy_s - self._busy_s) - (_own_cpu_s(self._own) + ended_s - self._own_s)
         return max(0.0, other_s / (time.monotonic() - self._start_s) / (os.cpu_count() or 1))
 
 

@@ -9,7 +9,10 @@ from typing import Literal
 
 from falloff import rawlog
 from falloff.launch import Run
+from falloff.slurm.resources import resources_of
 from falloff.spec.cell import cell_to_json
+from falloff.spec.reading import ImpossibleLayoutError
+from falloff.spec.site import Site
 from falloff.spec.study import RefusedCell, Study, StudyCell
 
 Lane = list[Run]
@@ -63,20 +66,43 @@ def _lane(
 ) -> Lane:
     """Return one repeat of each cell that has no sealed log, by process count in the order of its first cell."""
     counts = list(dict.fromkeys(cell.cell.num_processes for cell in cells))
-    runs = [
-        Run(
-            study=study.name,
-            cell_id=cell.cell_id,
-            repeat=repeat,
-            cell=cell.cell,
-            limits=study.limits,
-            run_dir=raw / study.name / cell.cell_id / str(repeat),
-            device=device,
-            gpu=gpu,
-        )
-        for cell in sorted(cells, key=lambda cell: counts.index(cell.cell.num_processes))
-    ]
+    ordered = sorted(cells, key=lambda cell: counts.index(cell.cell.num_processes))
+    runs = [run_of(study, cell, repeat, raw, device, gpu) for cell in ordered]
     return [run for run in runs if not rawlog.is_sealed(run.run_dir)]
+
+
+def run_of(
+    study: Study, cell: StudyCell, repeat: int, raw: Path, device: Literal["cpu", "cuda"], gpu: int | None = None
+) -> Run:
+    """Return one repeat of a cell as the launcher takes it."""
+    return Run(
+        study=study.name,
+        cell_id=cell.cell_id,
+        repeat=repeat,
+        cell=cell.cell,
+        limits=study.limits,
+        run_dir=raw / study.name / cell.cell_id / str(repeat),
+        device=device,
+        gpu=gpu,
+    )
+
+
+def runs_on_site(study: Study, raw: Path, site: Site) -> tuple[list[Run], list[str]]:
+    """Return the runs of a study that can be jobs of a site, sealed or not, and why each other cell cannot.
+
+    ValueError where one would be longer than the site's longest job.
+    """
+    device: Literal["cpu", "cuda"] = "cuda" if site.gpu_resource else "cpu"
+    runs, reasons = [], [cell.reason for cell in study.refused]
+    for cell, repeat in study.runs():
+        run = run_of(study, cell, repeat, raw, device)
+        try:
+            resources_of([run], site)
+        except ImpossibleLayoutError as error:
+            reasons += [f"{cell.cell_id}: {error}"] if repeat == 1 else []
+        else:
+            runs.append(run)
+    return runs, reasons
 
 
 @dataclass(kw_only=True)

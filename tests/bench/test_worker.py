@@ -1,7 +1,11 @@
 """Many runs in one set of processes: each has its own log, output and outcome, whatever becomes of the others."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -142,3 +146,71 @@ def test_a_dead_launchers_log_starts_no_run(tmp_path, monkeypatch):
         rawlog.append_event(folder, "power")
     assert worker.next_run([dead, mine]) == mine
     assert json.loads((dead / rawlog.OPEN_NAME).read_text().splitlines()[0])["run_id"] == "dead"
+
+
+def test_ranks_count_in_the_order_of_the_jobs_nodes(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    monkeypatch.delenv(rawlog.NODE_VARIABLE, raising=False)
+    worker.number_by_node()
+    assert os.environ["RANK"] == "1"
+    monkeypatch.setenv(rawlog.NODE_VARIABLE, "2")
+    worker.number_by_node()
+    assert os.environ["RANK"] == "9"
+
+
+def test_over_nodes_the_first_rank_says_which_run_is_next(tmp_path, monkeypatch):
+    store = torch.distributed.HashStore()
+    folders = [tmp_path / "a", tmp_path / "b"]
+    folders[0].mkdir()
+    rawlog.append_event(folders[0], "run_started", run_id="mine")
+    rawlog.append_event(folders[0], "power")
+    monkeypatch.setenv(ownership.RUN_ID_VARIABLE, "mine")
+    monkeypatch.setattr(worker, "SILENCE_S", 0.1)
+    told = {}
+    for waiting in (folders, folders[1:]):
+        for rank in ("0", "1"):
+            monkeypatch.setenv("RANK", rank)
+            told[rank] = worker.told_run(waiting, store)
+        assert told["0"] == told["1"]
+    assert told["1"] is None
+
+
+def test_a_rank_whose_first_one_says_nothing_leaves(monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(worker, "SILENCE_S", 0.1)
+    assert worker.told_run([Path("never")], torch.distributed.HashStore()) is None
+
+
+def test_one_rank_of_each_node_notes_who_the_node_is_and_samples_its_power(tmp_path, monkeypatch):
+    rawlog.append_event(tmp_path, "run_started", device="cpu")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    monkeypatch.setenv("TORCH_NCCL_DUMP_ON_TIMEOUT", launch.RANK_ENVIRONMENT["TORCH_NCCL_DUMP_ON_TIMEOUT"])
+    monkeypatch.setenv(worker.SWITCH_VARIABLE, "leaf2")
+    for node, local_rank in (("1", "0"), ("1", "1")):
+        monkeypatch.setenv(rawlog.NODE_VARIABLE, node)
+        monkeypatch.setenv("LOCAL_RANK", local_rank)
+        with worker.node_at_work(tmp_path) as end_sampler:
+            end_sampler()
+    node, power = rawlog.read_own_events(tmp_path)
+    assert (node["event"], node["node"], node["switch"]) == ("node", 1, "leaf2")
+    assert node["fingerprint"]["environment"]["NCCL_DEBUG"] == "INFO"
+    assert "TORCH_NCCL_DUMP_ON_TIMEOUT" not in node["fingerprint"]["environment"]
+    assert (power["event"], power["node"]) == ("power", 1)
+
+
+def test_a_rank_that_is_ended_says_where_it_is():
+    code = (
+        "import time; from falloff.bench.worker import say_where_on_ending\n"
+        "say_where_on_ending(); print(flush=True)\n"
+        "def stuck_here(): time.sleep(60)\n"
+        "stuck_here()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    time.sleep(0.1)
+    process.terminate()
+    _, output = process.communicate()
+    assert process.returncode == -signal.SIGTERM
+    assert "in stuck_here" in output

@@ -7,6 +7,7 @@ Neither a rank that SIGKILL ends nor torchrun's own exit code says so.
 
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,10 +15,13 @@ from torch.distributed.elastic.multiprocessing.api import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.run import parse_args, run
 
-from falloff.rawlog import OPEN_NAME, append_event
+from falloff.rawlog import OPEN_NAME, append_event, own_node
 
 # torchelastic ends the ranks that are left with SIGTERM, and with SIGKILL those that are still there 30 s later.
 _CLOSING_GRACE_S = 25
+# The end of one node's task ends those of all others by SIGKILL (srun --kill-on-bad-exit). The launcher takes less
+# than this to hear of the failure and to end them by SIGTERM, upon which ranks say where they are.
+_LINGER_S = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -29,9 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         run(options)  # type: ignore[no-untyped-call]
     except ChildFailedError as error:
+        signalled = signalled_ranks(error.failures)
         for run_dir in runs_in_progress(options.training_script_args):
-            for rank, number in signalled_ranks(error.failures).items():
-                append_event(run_dir, "rank_signalled", rank=rank, signal=number)
+            for rank, number in signalled.items():
+                own_rank = own_node() * int(options.nproc_per_node) + error.failures[rank].local_rank
+                append_event(run_dir, "rank_signalled", rank=own_rank, signal=number)
+        if options.nnodes not in ("1", "1:1"):
+            time.sleep(_LINGER_S)
         return 1
     except SignalException as error:
         return 128 + error.sigval

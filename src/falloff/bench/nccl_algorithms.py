@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 from falloff.bench.collective_calls import join_group, make_call
-from falloff.bench.rank import TORCH_DTYPES, Rank, agents_store, join
+from falloff.bench.rank import ADDRESS_VARIABLE, TORCH_DTYPES, Rank, agents_store, join
 from falloff.spec.collectives_cell import CollectivesCell
 
 # Of the seconds that a rank waits for the others: one whose process ended at once waits for who waits the longest.
@@ -46,8 +46,9 @@ def append_said(rank: Rank) -> None:
         torch.cuda.empty_cache()  # the other process needs the memory of the largest message, on the same GPU
     with tempfile.TemporaryDirectory() as folder:
         debug_path = Path(folder) / "nccl.txt"
-        port = rank.gather(_free_port() if rank.is_first else None)[0]
-        environment = _child_environment(str(port), debug_path)
+        # torchelastic's MASTER_ADDR is of whichever node came first, and the first rank may be on another
+        own = (os.environ.get(ADDRESS_VARIABLE, os.environ["MASTER_ADDR"]), str(_free_port()))
+        environment = _child_environment(*rank.gather(own)[0], debug_path)
         reason = _run_child(rank.run_dir, environment, _TIMEOUT_SHARE * rank.collective_timeout_s)
         reasons = [f"rank {index}: {said}" for index, said in enumerate(rank.gather(reason)) if said]
         lines = _said(debug_path)
@@ -68,12 +69,13 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
-def _child_environment(port: str, debug_path: Path) -> dict[str, str]:
+def _child_environment(address: str, port: str, debug_path: Path) -> dict[str, str]:
     # NCCL's other settings are inherited, since they decide what it chooses; torchelastic's word for its store is not,
     # since rank 0 here must make one of its own.
     inherited = {name: value for name, value in os.environ.items() if name != "TORCHELASTIC_USE_AGENT_STORE"}
     return {
         **inherited,
+        "MASTER_ADDR": address,
         "MASTER_PORT": port,
         "NCCL_DEBUG": "INFO",
         "NCCL_DEBUG_SUBSYS": "TUNING",

@@ -1,6 +1,7 @@
 """A trace of a few steps by torch's profiler, outside what is measured."""
 
 import gzip
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from falloff.outputs import whole_file
+from falloff.rawlog import SCRATCH_VARIABLE
 
 
 class Tracer:
@@ -35,7 +37,8 @@ class Tracer:
 
     def write(self, path: Path) -> None:
         """Write the Chrome trace, gzipped and whole."""
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".trace.") as folder:
+        scratch = os.environ.get(SCRATCH_VARIABLE) or path.parent
+        with tempfile.TemporaryDirectory(dir=scratch, prefix=".trace.") as folder:
             plain = Path(folder) / "trace.json"
             self._profiler.export_chrome_trace(str(plain))
             # The trace says where it was written first, which is the machine's own affair.

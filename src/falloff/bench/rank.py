@@ -28,6 +28,9 @@ LEFT_LIMIT_BYTES = GIB // 2
 
 TORCH_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
+# The address of this node, at which those of the other nodes of a job reach it; set by the node's task (bench/node.py).
+ADDRESS_VARIABLE = "FALLOFF_ADDRESS"
+
 _LRU_CACHE = type(functools.lru_cache(abs))
 
 
@@ -65,8 +68,17 @@ class Rank:
             rawlog.append_event(self.run_dir, event, **fields)
 
 
-def run_one(run_dir: Path, store: Store, work_of: Callable[[Cell], Callable[[Rank], None]], *, alone: bool) -> bool:
+def run_one(
+    run_dir: Path,
+    store: Store,
+    work_of: Callable[[Cell], Callable[[Rank], None]],
+    after_work: Callable[[], None] = lambda: None,
+    *,
+    alone: bool,
+) -> bool:
     """Do the work of one run, `alone` in these processes or not; return whether they are fit for another.
+
+    `after_work` is called on each rank once the work is done, before the log says that it is.
 
     What goes wrong becomes one failure event and ends the process; its process group is then left as it is, since
     to take it down would wait for ranks that are stuck, which the agent ends.
@@ -75,6 +87,7 @@ def run_one(run_dir: Path, store: Store, work_of: Callable[[Cell], Callable[[Ran
         of_run = PrefixStore(str(run_dir), store)
         rank = join(run_dir, of_run, split=alone)
         work_of(rank.cell)(rank)
+        after_work()
         return complete(rank, of_run)
     except Exception as error:
         report_failure(run_dir, error)
