@@ -14,6 +14,7 @@ shell.prefix(
 
 
 include: "rules/common.smk"
+include: "rules/jobs.smk"
 include: "rules/measure.smk"
 include: "rules/ingest.smk"
 include: "rules/analysis.smk"

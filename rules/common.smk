@@ -1,17 +1,17 @@
 """What there is: the studies that are on, their runs and records, what data/external holds, and who is at work."""
 
-import math
 from pathlib import Path
 
+from falloff.head import attend
 from falloff.launch import num_attached_gpus
 from falloff.ownership import hold_checkout
 from falloff.provenance import code_of
 from falloff.spec.hardware import read_all_hardware
 from falloff.spec.reading import build
 from falloff.spec.settings import Settings
+from falloff.spec.site import read_site
 from falloff.spec.source import read_source
 from falloff.spec.study import read_study
-from falloff.units import SECONDS_PER_MINUTE
 
 NETWORKS = Path("config/models")
 RAW = Path("data/raw")
@@ -21,6 +21,8 @@ NETWORK_FILES = sorted(str(path) for path in NETWORKS.glob("*.yaml"))
 
 try:
     SETTINGS = build(Settings, config, "config")
+    SITE_FILE = SETTINGS.find_site_file(Path("profiles"))
+    SITE = read_site(SITE_FILE) if SITE_FILE else None
     # elsewhere the head's own GPUs say nothing of the nodes'
     NUM_GPUS = num_attached_gpus(SETTINGS.device) if SETTINGS.site == "local" else 0
     STUDIES = {name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS) for name in SETTINGS.studies}
@@ -40,55 +42,23 @@ def is_sealed(run):
     return (RAW / run / "events.jsonl").is_file()
 
 
+# Of studies for several sites one is measured here and the others are not, as it should be.
+MEASURES_NOTHING = not any(map(is_measured_here, STUDIES.values()))
+
 for study in STUDIES.values():
-    for refused in study.refused:
+    for refused in study.refused if is_measured_here(study) else ():
         logger.warning(f"refused: {refused.reason}")
-    if not is_measured_here(study):
+    if MEASURES_NOTHING:
         sites = ", ".join(study.measure_on) or "nowhere"
         logger.warning(f"study {study.name} is not measured on site {SETTINGS.site!r}; its measure_on: {sites}")
     for site in set(study.measure_on) - SITES:
         logger.warning(f"study {study.name}: measure_on names {site!r}; known here: {', '.join(sorted(SITES))}")
 
 
-# run (its folder under data/raw) -> what the launcher is told
-RUNS_TO_MEASURE = {
-    f"{study.name}/{cell.cell_id}/{repeat}": (study.name, cell, repeat)
-    for study in STUDIES.values()
-    if is_measured_here(study)
-    for cell, repeat in study.runs()
-    if not is_sealed(f"{study.name}/{cell.cell_id}/{repeat}")
-}
-
-
-def cell_to_measure(wildcards):
-    return RUNS_TO_MEASURE[wildcards.run][1].cell
-
-
-def cores_of_cell(wildcards):
-    cell = cell_to_measure(wildcards)
-    return cell.num_processes * cell.threads_per_process
-
-
-def cores_of(wildcards):
-    """All cores of this machine, so that nothing runs beside a measurement; elsewhere those that the cell uses."""
-    return workflow.cores if SETTINGS.site == "local" else cores_of_cell(wildcards)
-
-
-def gpus_of(wildcards):
-    """One GPU a process where the settings insist on GPUs; on this machine the launcher takes what is attached."""
-    return cell_to_measure(wildcards).num_processes if SETTINGS.device == "cuda" else 0
-
-
-def minutes_of(wildcards):
-    """Return the study's time limit with five minutes for Snakemake itself to start and to end."""
-    limit_s = STUDIES[RUNS_TO_MEASURE[wildcards.run][0]].limits.timeout_s
-    return 5 + math.ceil(limit_s / SECONDS_PER_MINUTE)
-
-
 def logs_of(study_name):
     """Return the runs of a study that have a log or get one here; logs that no study names are welcome too."""
     present = {str(path.parent.relative_to(RAW)) for path in (RAW / study_name).glob("*/*/events.jsonl")}
-    planned = {run for run, (study, _, _) in RUNS_TO_MEASURE.items() if study == study_name}
+    planned = {name for name, run in RUNS_TO_MEASURE.items() if run.study == study_name}
     return sorted(present | planned)
 
 
@@ -131,9 +101,16 @@ def external_records(kind, *contents):
 HELD_LOCKS = []
 
 
-# In place of Snakemake's own lock, which profiles/default turns off: it survives a killed head.
+# A lock in place of Snakemake's own, which profiles/default turns off: it survives a killed head.
 onstart:
     try:
         HELD_LOCKS.append(hold_checkout(Path()))
-    except ValueError as error:
+        if not workflow.local_exec:
+            if SETTINGS.site == "local":
+                raise ValueError(
+                    "jobs would be submitted and site is 'local'; state --config site=slurm with the rest"
+                )
+            if SITE and workflow.executor_plugin.name == "slurm":
+                attend(workflow, SITE, RUNS, PACKS)
+    except (OSError, ValueError) as error:
         raise WorkflowError(str(error)) from error

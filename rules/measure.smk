@@ -1,4 +1,4 @@
-"""Raw logs, one job a run. A sealed log is a source file: the rule exists only for runs that have none."""
+"""Raw logs, one job a run or a pack of runs. A sealed log is a source file: rules are only for runs that have none."""
 
 import re
 
@@ -10,20 +10,42 @@ rule measure_run:
     log:
         "logs/measure_run/{run}.log",
     wildcard_constraints:
-        run="|".join(map(re.escape, RUNS_TO_MEASURE)) or "(?!)",
+        run="|".join(map(re.escape, sorted(RUNS_ALONE))) or "(?!)",
     conda:
         "../environment.yml"
     threads: cores_of
     resources:
-        cpus_per_task=cores_of_cell,
-        gpu=gpus_of,
-        runtime=minutes_of,
+        **resources_of_rule(),
     params:
-        study=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][0],
-        cell=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][1].cell_id,
-        repeat=lambda wildcards: RUNS_TO_MEASURE[wildcards.run][2],
-        device=SETTINGS.device,
+        study=lambda wildcards: RUNS_TO_MEASURE[wildcards.run].study,
+        cells=lambda wildcards: RUNS_TO_MEASURE[wildcards.run].cell_id,
+        repeat=lambda wildcards: RUNS_TO_MEASURE[wildcards.run].repeat,
+        device=DEVICE,
+        site=SITE_OPTION,
     shell:
-        "trap 'tail -n 1 {log:q}' EXIT; "
-        "python workflow_scripts/measure_run.py --study {params.study:q} --cell {params.cell:q} "
-        "--repeat {params.repeat} --device {params.device:q} --output {output:q} > {log:q} 2>&1"
+        MEASURE
+
+
+# The same of several runs, one after the other in one job: runs_per_job of the site.
+for measure_pack, pack in PACKS.items():
+    if to_measure := left_of(pack):
+
+        rule:
+            name:
+                measure_pack
+            output:
+                expand("data/raw/{run}/events.jsonl", run=to_measure),
+            log:
+                f"logs/measure_run/{measure_pack}.log",
+            conda:
+                "../environment.yml"
+            resources:
+                **job_resources(tuple(pack)),
+            params:
+                study=RUNS[pack[0]].study,
+                cells=[RUNS[name].cell_id for name in to_measure],
+                repeat=RUNS[pack[0]].repeat,
+                device=DEVICE,
+                site=SITE_OPTION,
+            shell:
+                MEASURE

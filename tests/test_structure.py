@@ -30,9 +30,11 @@ STAGES = (
     "spec",
     "records",
     "rawlog",
+    "slurm",
     "ownership",
     "outcome",
     "other_load",
+    "growing_log",
     "launch",
     "schedule",
     "batch",
@@ -41,8 +43,12 @@ STAGES = (
     "perfmodel",
     "analysis",
     "preflight",
+    "cost",
     "report",
     "doctor",
+    "submission",
+    "head",
+    "site_check",
     "cli",
 )
 # A GPU node has little beside torch, so what runs there needs no more than this.
@@ -55,9 +61,11 @@ NODE_STAGES = (
     "provenance",
     "spec",
     "rawlog",
+    "slurm",
     "ownership",
     "outcome",
     "other_load",
+    "growing_log",
     "launch",
     "schedule",
     "batch",
@@ -65,7 +73,16 @@ NODE_STAGES = (
 )
 NODE_PACKAGES = {"yaml", "numpy", "pynvml"}
 # What several modules do together has a test of its own.
-TESTS_OF_SEVERAL = {"tests/bench/test_layouts.py", "tests/bench/test_outcomes.py", "tests/ingest/test_fuzz.py"}
+TESTS_OF_SEVERAL = {
+    "tests/bench/test_layouts.py",
+    "tests/bench/test_outcomes.py",
+    "tests/ingest/test_fuzz.py",
+    # on a real Slurm
+    "tests/slurm/test_cluster.py",
+    "tests/slurm/test_faults.py",
+    "tests/slurm/test_gentle.py",
+    "tests/slurm/test_smoke.py",
+}
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base", "core"}
 
 MODULES = sorted(SOURCE.rglob("*.py"))

@@ -46,7 +46,7 @@ def test_a_new_commit_measures_nothing(workspace: Workspace) -> None:
 @pytest.mark.parametrize(
     ("path", "old", "new"),
     [
-        pytest.param("rules/measure.smk", "--repeat {params.repeat}", "--repeat  {params.repeat}", id="shell"),
+        pytest.param("rules/jobs.smk", "--repeat {params.repeat}", "--repeat  {params.repeat}", id="shell"),
         pytest.param(
             "src/falloff/spec/cell.py", "learning_rate: float = 3e-4", "learning_rate: float = 1e-3", id="spec"
         ),
@@ -79,15 +79,18 @@ def test_one_figure_from_shipped_data_measures_nothing(unmeasured: Workspace) ->
     assert {job.rule for job in planned} == {"ingest_external", "tabulate_strong_scaling", "plot_figure"}
 
 
-def test_the_slurm_profile_resolves_and_measures_no_local_study(unmeasured: Workspace) -> None:
-    planned = {job.rule for job in jobs_in(unmeasured.snakemake("-n", "--profile", "slurm", "figures/"))}
-    assert "plot_figure" in planned
-    assert "measure_run" not in planned
-
-
-def test_a_job_for_slurm_asks_for_what_its_cell_needs(unmeasured: Workspace) -> None:
-    unmeasured.edit("config/studies/laptop.yaml", "measure_on: [local]", "measure_on: [slurm]")
-    unmeasured.edit("config/studies/laptop.yaml", "{dp_shard: 2}]", "{dp_shard: 4}]")
+def test_the_slurm_profile_of_a_fresh_clone_measures_the_smoke_study_and_no_local_one(unmeasured: Workspace) -> None:
     said = unmeasured.snakemake("-n", "--profile", "slurm", "figures/")
-    (block,) = [block for block in said.split("\n\n") if "rule measure_run" in block and "tiny-dp_shard4" in block]
-    assert "cpus_per_task=4, gpu=4, runtime=7" in block
+    measured = [job.wildcards for job in jobs_in(said) if job.rule == "measure_run"]
+    assert len(measured) == 12
+    assert all(wildcards.startswith("run=slurm_smoke/") for wildcards in measured)
+    drawn = {job.wildcards for job in jobs_in(said) if job.rule == "plot_figure"}
+    assert drawn >= {"name=slurm_smoke", "name=strong_scaling"}
+    assert "name=this_machine" not in drawn
+    assert "is not measured on site" not in said
+
+
+def test_a_study_for_another_site_is_not_mentioned_unless_it_is_all_that_is_asked_for(unmeasured: Workspace) -> None:
+    assert "slurm_smoke" not in unmeasured.snakemake("-n", "figures/")
+    said = unmeasured.snakemake("-n", "figures/", "--config", "studies=[slurm_smoke]")
+    assert "study slurm_smoke is not measured on site 'local'; its measure_on: slurm" in said
