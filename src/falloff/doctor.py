@@ -22,7 +22,9 @@ from falloff.provenance import find_nvml, node_fingerprint
 from falloff.spec.hardware import find_hardware, read_all_hardware
 from falloff.units import GIB
 
-Part = Literal["make figures", "measuring here", "tests and checks", "GPUs", "power", "a cluster", "provenance"]
+Part = Literal[
+    "make figures", "measuring here", "tests and checks", "GPUs", "power", "a cluster", "the site", "provenance"
+]
 PARTS: tuple[Part, ...] = get_args(Part)
 State = Literal["ok", "missing", "differs", "absent"]
 
@@ -291,7 +293,9 @@ def _slurm() -> Finding:
         name="Slurm",
         found=", ".join(here),
         state="missing" if lacking else "ok",
-        advice=f"not found: {', '.join(lacking)}" if lacking else None,
+        advice=f"not found: {', '.join(lacking)}"
+        if lacking
+        else "falloff doctor --site holds the site file against it",
     )
 
 

@@ -1,4 +1,7 @@
-"""falloff ingest, doctor, preflight, compare, measure. Exit codes: 0 well, 1 a user's mistake, 2 usage."""
+"""falloff ingest, doctor, preflight, compare, measure, launch, cost.
+
+Exit codes: 0 well, 1 a user's mistake, 2 usage.
+"""
 
 import argparse
 import importlib
@@ -10,7 +13,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-DESCRIPTION = "What the next node buys: logs in, records out; what is here; what differs between two runs."
+DESCRIPTION = (
+    "What the next node buys: logs in, records out; what is here; what differs between runs; what a study costs."
+)
 EXAMPLES = """examples:
   falloff ingest run.log                     read a log, whatever program wrote it
   falloff ingest data/external data/raw      walk folders; each file left out is named with its reason
@@ -21,7 +26,11 @@ EXAMPLES = """examples:
   falloff compare 8.log 128.log --axis num_gpus
   falloff compare 8.log 32.log 128.log       a series: which of them differ in more than the number of GPUs
   falloff measure h200 --device cuda         measure what a study has no log of; again to go on
+  falloff doctor --site                      the site file against the live cluster, before anything is submitted
+  falloff cost my_study                      jobs, GPU-hours and kWh of what a study has no log of
+  falloff launch --show llama-5m-dp_shard2   what a cell's job asks Slurm for, and what starts its ranks
 """
+SITE_FILE = Path("profiles/slurm/site.yaml")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,6 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     doctor = _add(commands, "doctor", "falloff.cli.doctor", "say what is here, and what is missing for which part")
     doctor.add_argument("--root", type=Path, default=Path(), help="the checkout (default: this folder)")
+    doctor.add_argument(
+        "--site",
+        type=Path,
+        nargs="?",
+        const=SITE_FILE,
+        metavar="FILE",
+        help=f"check a site file against the live cluster instead (default: {SITE_FILE})",
+    )
     preflight = _add(
         commands, "preflight", "falloff.cli.preflight", "try this node's GPUs, and name those that stand out"
     )
@@ -101,7 +118,34 @@ def _parser() -> argparse.ArgumentParser:
         "cells of a series, else 8%%, as far as readings of one published cell have moved between its launches)",
     )
     _add_measure(commands)
+    _add_launch(commands)
+    _add_cost(commands)
     return parser
+
+
+def _add_launch(commands: Any) -> None:
+    launch = _add(commands, "launch", "falloff.cli.launch", "show what a cell's job is, without submitting it")
+    launch.add_argument("--show", required=True, metavar="CELL", help="a cell's id, or the beginning of one")
+    launch.add_argument("--study", metavar="STUDY", help="the study that it is in (default: all in config/studies)")
+    _add_site_file(launch)
+
+
+def _add_cost(commands: Any) -> None:
+    cost = _add(commands, "cost", "falloff.cli.cost", "say what a study holds of a cluster before it is submitted")
+    cost.add_argument("study", metavar="STUDY", help="the name of a file in config/studies")
+    cost.add_argument("--data", type=Path, default=Path("data/raw"), help="where logs are (default: data/raw)")
+    cost.add_argument(
+        "--hardware",
+        metavar="NAME",
+        help="the GPU type in config/hardware whose power limit counts (default: the site file's gpu_type)",
+    )
+    _add_site_file(cost)
+
+
+def _add_site_file(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--site-file", type=Path, default=SITE_FILE, metavar="FILE", help=f"the site (default: {SITE_FILE})"
+    )
 
 
 def _add_measure(commands: Any) -> None:
