@@ -21,6 +21,24 @@ rule tabulate_this_machine:
         "--study {input.study:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
+rule tabulate_slurm_smoke:
+    input:
+        runs=records_of("slurm_smoke", "runs"),
+        study="config/studies/slurm_smoke.yaml",
+        networks=NETWORK_FILES,
+        code=code_of("workflow_scripts/tabulate_slurm_smoke.py"),
+    output:
+        table="results/tables/slurm_smoke.parquet",
+        coverage="results/tables/slurm_smoke.coverage.parquet",
+    log:
+        "logs/tabulate/slurm_smoke.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_slurm_smoke.py --runs {input.runs:q} "
+        "--study {input.study:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
 rule tabulate_h200:
     input:
         runs=records_of("h200", "runs") + external_records("runs", "runs"),

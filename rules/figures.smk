@@ -3,6 +3,7 @@
 # A figure of measured runs is left out where there are none: no log ships and this site does not measure them.
 FIGURES = [
     *(["this_machine"] if logs_of("laptop") else []),
+    *(["slurm_smoke"] if logs_of("slurm_smoke") else []),
     "h200",
     "overlap",
     "strong_scaling",
@@ -25,6 +26,7 @@ localrules:
     ingest_study,
     ingest_external,
     tabulate_this_machine,
+    tabulate_slurm_smoke,
     tabulate_h200,
     tabulate_overlap,
     tabulate_strong_scaling,
