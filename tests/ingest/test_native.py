@@ -181,7 +181,7 @@ def test_a_missing_trace_does_not_void_the_run(write_log: WriteLog, cuda_run: li
     assert run.step_s is not None
     assert run.trace_span_s is None
     assert run.trace_note is not None
-    assert "cannot be read" in run.trace_note
+    assert "is not beside the log" in run.trace_note
 
 
 @pytest.mark.parametrize("outcome", ["oom", "timeout", "crash", "killed", "unstable"])
@@ -295,6 +295,32 @@ def test_a_sweep_that_holds_a_size_twice_is_an_error(write_log: WriteLog, sweep:
     path = write_log([*sweep[:3], sweep[2], *sweep[3:]])
     with pytest.raises(ValueError, match="all_reduce of 1024 bytes is in it twice"):
         read_native_log(path)
+
+
+@pytest.mark.parametrize("read", ["run", "sweep"])
+def test_a_repeat_of_another_loan_stands_beside_the_first_and_is_named_by_its_folder(
+    write_log: WriteLog, cpu_run: list[Event], sweep: list[Event], read: str
+) -> None:
+    first = write_log(cpu_run if read == "run" else sweep)
+    beside = first.parent.with_name("1-loan2")
+    beside.mkdir()
+    again = beside / first.name
+    again.write_bytes(first.read_bytes())
+    records = [[*runs, *collectives] for runs, collectives in map(read_native_log, (first, again))]
+    cell = "/".join(first.parts[-4:-2])
+    for found, folder in zip(records, ("1", "1-loan2"), strict=True):
+        assert {record.record_id.split("/", 3)[2] for record in found} == {folder}
+        assert all(record.record_id.startswith(f"{cell}/{folder}") and record.repeat == 1 for record in found)
+        assert all("read from elsewhere" not in str(record.flags) for record in found)
+
+
+@pytest.mark.parametrize("folder", ["2", "2-loan1", "loan1", "11", "-1"])
+def test_a_folder_that_begins_with_another_repeat_is_not_the_logs_own(
+    write_log: WriteLog, cpu_run: list[Event], folder: str
+) -> None:
+    log = write_log(cpu_run)
+    with pytest.raises(ValueError, match="a log of another cell"):
+        read_native_log(log.parent.rename(log.parent.with_name(folder)) / log.name)
 
 
 def test_a_copied_log_is_read_where_that_is_asked_for_and_says_whose_it_is(
