@@ -71,7 +71,8 @@ def sheet(
 ) -> None:
     """Leave an axes with rows alone, no scale and every value written.
 
-    A line at `at` runs along the rows of each heading, those of `along` where it is given.
+    A line at `at` runs along the rows of each heading, those of `along` alone where it is given: what another row
+    lacks is written there.
     """
     ax.set_ylim(max(places.values()) + 0.6, min(headings.values()) - 0.6)
     ax.set_xlim(0, _ROOM)
@@ -85,8 +86,8 @@ def sheet(
     for top, below in zip(tops, [*tops[1:], None], strict=True):
         lined = [place for series, place in places.items() if along is None or series in along]
         rows = [place for place in lined if place > top and (below is None or place < below)]
-        if rows:
-            ax.plot([at, at], [min(rows) - 0.5, max(rows) + 0.5], color=style.GREY, linewidth=0.6, zorder=1)
+        for place in rows:
+            ax.plot([at, at], [place - 0.5, place + 0.5], color=style.GREY, linewidth=0.6, zorder=1)
 
 
 def value_rows(
