@@ -152,7 +152,7 @@ def share_rows(
 ) -> None:
     """Draw a share a row as a point with its interval between `limits`, its number in percent to the right.
 
-    `rows` is as of value_rows. What a row lacks is written where its point would be.
+    Without an interval it says of how many launches it is. `rows` is as of value_rows, with n. What a row lacks is written where its point would be.
     """
     for row in rows.to_dict("records"):
         place = places[row["series"]]
@@ -164,6 +164,8 @@ def share_rows(
             ends = [share_place(row[name], limits) for name in ("y_low", "y_high")]
             ax.plot(ends, [place] * 2, color=color, linewidth=1.1, zorder=2.9)
             text += f" ± {50 * (row['y_high'] - row['y_low']):.1f}"
+        else:
+            text += f" (n = {row['n']})"
         _mark(ax, share_place(row["y"], limits), place, str(row["provenance"]), color)
         _number(ax, text, _SHARES, place)
 
