@@ -152,7 +152,8 @@ def share_rows(
 ) -> None:
     """Draw a share a row as a point with its interval between `limits`, its number in percent to the right.
 
-    Without an interval it says of how many launches it is. `rows` is as of value_rows, with n. What a row lacks is written where its point would be.
+    Without an interval it says of how many launches it is. `rows` is as of value_rows, with n. What a row lacks is
+    written where its point would be.
     """
     for row in rows.to_dict("records"):
         place = places[row["series"]]
