@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -505,3 +506,21 @@ def test_memory_reserved_and_the_place_in_a_batch_are_read(write_log: WriteLog, 
     events = change(change(cpu_run, "memory", rank_reserved_bytes=[3000, 2500]), "run_started", launch_place=4)
     (run,), _ = read_native_log(write_log(events))
     assert (run.memory_bytes, run.reserved_memory_bytes, run.launch_place) == (2000, 3000, 4)
+
+
+def test_the_shipped_cell_that_went_out_of_a_gpus_memory_is_a_result() -> None:
+    (run,), _ = read_native_log(Path("data/raw/smoke/lab-wide-dp_shard1-75e34694/1/events.jsonl"), {"h200-sxm": H200})
+    assert (run.record_id, run.outcome) == ("smoke/lab-wide-dp_shard1-75e34694/1", "oom")
+    assert (run.device, run.hardware, run.step_s) == ("cuda", "h200-sxm", None)
+    assert run.outcome_reason is not None
+    assert run.outcome_reason.startswith("rank 0: CUDA out of memory")
+
+
+def test_no_shipped_log_names_a_folder_an_address_or_a_host_of_its_own() -> None:
+    private = re.compile(r"/(?:root|home|tmp|work|mnt|opt|usr)/|\b\d{1,3}(?:\.\d{1,3}){3}\b")
+    logs = [log for study in ("h200", "smoke") for log in Path("data/raw", study).glob("*/*/events.jsonl")]
+    texts = {log: log.read_text(encoding="utf-8") for log in logs}
+    assert len(texts) > 50
+    assert [str(log) for log, text in texts.items() if private.search(text)] == []
+    hosts = {node["host"] for text in texts.values() for node in json.loads(text.split("\n", 1)[0])["nodes"]}
+    assert hosts == {"vm"}
