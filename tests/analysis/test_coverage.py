@@ -41,12 +41,16 @@ def study(tmp_path: Path) -> Study:
     return read_study(path, NETWORKS)
 
 
-def log_of(cell: StudyCell, repeat: int, outcome: str = "ok", **changes: Any) -> dict[str, Any]:
+COLUMNS = ("study", "cell_id", "repeat", "source_ref", "outcome", "outcome_reason", "cell_json")
+
+
+def log_of(cell: StudyCell, repeat: int, outcome: str = "ok", *, loan: str = "", **changes: Any) -> dict[str, Any]:
     logged = {**cell_to_json(cell.cell), **changes}
     return {
         "study": "small",
         "cell_id": cell.cell_id,
         "repeat": repeat,
+        "source_ref": f"data/raw/small/{cell.cell_id}/{repeat}{loan}/events.jsonl",
         "outcome": outcome,
         "outcome_reason": "exit code 1" if outcome == "crash" else None,
         "cell_json": json.dumps(logged),
@@ -54,7 +58,7 @@ def log_of(cell: StudyCell, repeat: int, outcome: str = "ok", **changes: Any) ->
 
 
 def frame(*logs: dict[str, Any]) -> pd.DataFrame:
-    return pd.DataFrame(logs, columns=["study", "cell_id", "repeat", "outcome", "outcome_reason", "cell_json"])
+    return pd.DataFrame(logs, columns=list(COLUMNS))
 
 
 def statuses(rows: list[CoverageRow]) -> list[tuple[str, str, int]]:
@@ -102,6 +106,13 @@ def test_it_is_told_which_launches_have_no_log_and_which_are_beyond_those_asked_
         None,
         "no log of launch 1 of 2",
     ]
+
+
+def test_a_repeat_of_two_loans_is_two_launches_and_leaves_the_others_missing(study: Study) -> None:
+    cell = study.cells[0]
+    rows = study_coverage("f", study, frame(log_of(cell, 1), log_of(cell, 1, loan="-loan2")))
+    of_cell = [(row.status, row.n, row.reason) for row in rows if row.cell == rows[0].cell][:2]
+    assert of_cell == [("measured", 2, None), ("missing", 1, "no log of launch 2 of 2")]
 
 
 def test_a_log_that_states_otherwise_is_stale_and_not_drawn(study: Study) -> None:

@@ -133,7 +133,7 @@ def test_a_trace_that_was_slowed_by_the_profiler_is_not_called_missing(tabulated
 
 
 def test_a_shipped_trace_that_the_reader_rejected_is_said_to_be_slowed(tmp_path):
-    (log,) = Path("data/raw/h200").glob("llama2-7b-tp2-*/1/events.jsonl")
+    log = Path("data/raw/h200/llama2-7b-tp2-0bf2d2a7/1/events.jsonl")
     records, _ = read_native_log(log, {H200.name: H200})
     write_records(tmp_path / "runs.parquet", records, RunRecord)
     table, _ = h200.tabulate(read_records([tmp_path / "runs.parquet"], RunRecord), {H200.name: H200})
@@ -232,3 +232,34 @@ def test_exposed_seconds_are_told_by_collective_and_add_up(tabulated):
     assert rows["part"].tolist() == ["exposed AllGather", "other exposed communication"]
     assert rows["y"].sum() == pytest.approx(cell(table, "exposed_s", "dp_shard 2, compiled")["y"])
     assert set(rows["name"]) == {"dp_shard 2, compiled"}
+
+
+def test_a_cell_on_two_sets_of_gpus_has_a_ratio_on_each_and_its_spread_apart(tabulated):
+    ours = {"provenance": "measured", "source": "falloff bench", "driver": "580", "torch": "2.11", "cuda": "13.0"}
+    ours |= {"power_limit_w": 700.0, "recompute": "none", "microbatch": 2, "commit": "c"}
+
+    def of(number, rate, *uuids):
+        one = {"num_gpus": len(uuids), "dp_shard": len(uuids), "gpu_uuids": uuids, "cell_id": f"on{len(uuids)}"}
+        return run(f"h200/{number}", window_tokens=4.0 * rate * len(uuids), **ours, **one)
+
+    table, _ = tabulated(
+        *(of(1, 95.0, "A", "B"), of(2, 100.0, "A"), of(3, 100.0, "B")),
+        *(of(4, 99.0, "C", "D"), of(5, 99.99, "D", "C"), of(6, 100.0, "C"), of(7, 100.0, "D")),
+    )
+    ratio = cell(table, "efficiency")
+    assert list(ratio["by_gpus"]) == [pytest.approx(0.95), pytest.approx((0.99 * 0.9999) ** 0.5)]
+    # one repeat on one set of GPUs is no interval, however far sets are apart
+    assert math.isnan(ratio["y_low"])
+    apart = cell(table, "gpu_spread")
+    assert (apart["x"], apart["n"]) == (2, 3)
+    assert apart["y"] == pytest.approx((99.0 * 99.99) ** 0.5 / 95.0 - 1)
+    assert apart["within"] == pytest.approx(0.01)
+    assert cell(table, "tokens_per_gpu_s")["interval"].endswith("3 runs on 2 sets of GPUs")
+
+
+def test_sets_of_gpus_that_ran_other_code_are_not_set_against_each_other(tabulated):
+    ours = {"provenance": "measured", "source": "falloff bench", "cell_id": "on2", "microbatch": 2}
+    table, _ = tabulated(
+        run("h200/1", gpu_uuids=("A", "B"), commit="c", **ours), run("h200/2", gpu_uuids=("C", "D"), commit="d", **ours)
+    )
+    assert "gpu_spread" not in set(table["panel"])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from falloff.analysis.h200_cells import cells_of_figure
+from falloff.analysis.h200_cells import NO_REST, cells_of_figure
 from falloff.records import RunRecord, read_records, write_records
 
 
@@ -48,6 +48,15 @@ def test_one_gpu_stands_first_and_the_layouts_follow_in_one_order(cells):
     names = ["1 GPU", "dp_shard 2", "dp_replicate 2", "tp 2", "pp 2", "cp 2"]
     assert [cell.name for cell in drawn] == names
     assert [cell.place for cell in drawn] == list(range(6))
+
+
+def test_of_a_layout_that_came_to_rest_the_cells_that_did_not_are_told_and_not_drawn(cells):
+    loose = run("loose", {"dp_shard": 2}, microbatch=1, settled=False)
+    still = run("still", {"dp_shard": 2}, microbatch=4, settled=True)
+    only = run("only", {"pp": 2}, settled=False)
+    drawn, beside = cells(loose, still, only)
+    assert [cell.first["record_id"] for cell in drawn] == ["h200/still", "h200/only"]
+    assert [(row.status, row.reason) for row in beside] == [("measured", NO_REST)]
 
 
 def test_the_setting_in_which_most_layouts_ran_is_drawn_and_the_others_are_told(cells):

@@ -21,7 +21,14 @@ def frame(tmp_path):
 
 def run(number, layout, losses, *, cell=None, **changes):
     axes = {"dp_replicate": 1, "dp_shard": 1, "tp": 1, "pp": 1, "cp": 1, **layout}
-    stated = {"seed": 1, "microbatch": 1, "warmup_steps": 2, "reshard_after_forward": True, **(cell or {})}
+    stated = {
+        "seed": 1,
+        "microbatch": 1,
+        "warmup_steps": 2,
+        "reshard_after_forward": True,
+        "learning_rate": 3e-4,
+        **(cell or {}),
+    }
     fields = {
         "record_id": f"h200/{number}",
         "provenance": "measured",
@@ -83,24 +90,45 @@ def test_repeats_of_one_layout_a_run_that_failed_and_one_without_losses_are_no_c
     assert loss_rows(frame(run("a/1", {"dp_shard": 2}, (7.0,)), run("a/2", {"dp_shard": 2}, (7.0,)), lost, blank)) == []
 
 
-def test_the_shipped_layouts_of_one_network_agree_within_one_percent_over_20_steps(frame):
+@pytest.mark.parametrize(
+    ("learning_rate", "layouts", "bound"),
+    [
+        (3e-5, {"dp_shard", "dp_replicate", "tp", "pp", "cp", "one"}, 0.0005),
+        (3e-4, {"dp_shard", "dp_replicate", "tp"}, 0.01),
+    ],
+)
+def test_the_shipped_layouts_of_one_network_agree_over_20_steps(frame, learning_rate, layouts, bound):
     # from the events themselves, past the records
-    logs = sorted(path for path in Path("data/raw/h200").glob("llama2-1b-*/1/events.jsonl") if _is_clipped(path))
-    assert len(logs) >= 3
+    logs = sorted(
+        p for p in Path("data/raw/h200").glob("llama2-1b-*/1/events.jsonl") if _clipped_at(p) == learning_rate
+    )
     rows = loss_rows(frame(*(read_native_log(log)[0][0] for log in logs)))
+    assert {words.split()[0] for words in rows[0]["layouts"].split(", ")} == layouts
     of_logs = [{e["step"]: e["loss"] for e in _events(log) if e["event"] == "step"} for log in logs]
     assert [row["x"] for row in rows] == list(range(1, 21))
     by_hand = [max(loss[step] for loss in of_logs) / min(loss[step] for loss in of_logs) - 1 for step in range(1, 21)]
     assert [row["y"] for row in rows] == pytest.approx(by_hand)
-    assert 0 < max(by_hand) < 0.01
+    assert 0 < max(by_hand) < bound
+
+
+def test_cells_of_another_learning_rate_are_a_series_of_their_own(frame):
+    rates = [{"learning_rate": rate} for rate in (3e-5, 3e-4)]
+    layouts = ({"dp_shard": 2}, {"tp": 2})
+    runs = [
+        run(f"{at}{n}", layout, (7.0,), cell=rate) for at, rate in enumerate(rates) for n, layout in enumerate(layouts)
+    ]
+    series = {row["series"]: row["learning_rate"] for row in loss_rows(frame(*runs))}
+    assert list(series.values()) == [3e-4, 3e-5]
+    assert all(name.endswith(f"learning rate {rate:g}") for name, rate in series.items())
 
 
 def _events(log):
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
 
 
-def _is_clipped(log):
-    return _events(log)[0]["cell"]["grad_clip"] is not None
+def _clipped_at(log):
+    cell = _events(log)[0]["cell"]
+    return cell["learning_rate"] if cell["grad_clip"] is not None else None
 
 
 def test_the_warm_up_counts_only_where_all_of_it_is_known(frame):

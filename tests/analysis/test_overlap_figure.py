@@ -66,7 +66,7 @@ def test_without_a_run_each_panel_says_what_is_missing(tabulated):
     assert table["y"].isna().all()
     assert table["label"].notna().all()
     assert set(coverage["status"]) == {"missing"}
-    assert len(table) == len(coverage) == 4
+    assert len(table) == len(coverage) == 5
 
 
 def test_cells_that_differ_in_prefetching_or_resharding_alone_are_set_side_by_side(tabulated):
@@ -174,3 +174,36 @@ def test_a_prefetching_cell_without_shares_says_why(tabulated):
     )
     table, _ = tabulated(run(1), slowed)
     assert of(table, "prefetch_exposed_s")["label"].dropna().tolist() == ["profiler +5 %"]
+
+
+def test_a_step_over_its_exposed_share_stands_beside_the_power(tabulated):
+    table, _ = tabulated(run(1, 1.0, exposed_share=0.02), late(2, 1.25, 2.0, exposed_share=0.2))
+    rows = of(table, "delay_exposed").sort_values("x")
+    assert list(rows["x"]) == list(of(table, "delay_power").sort_values("x")["x"]) == [0.02, 0.2]
+    assert list(rows["y"]) == [pytest.approx(1.0), pytest.approx(1.25)]
+    assert list(rows["exposed_part_s"]) == [pytest.approx(0.02), pytest.approx(0.25)]
+
+
+@pytest.mark.parametrize(
+    ("restless", "reasons"),
+    [
+        ({1}, {"h200/1": "drifts", "h200/2": overlap_figure.NO_PAIR}),
+        ({2}, {"h200/2": "drifts"}),
+        ({1, 2}, {"h200/1": "drifts", "h200/2": "drifts"}),
+    ],
+)
+def test_a_run_that_did_not_come_to_rest_is_in_no_pair_and_that_is_said(tabulated, restless, reasons):
+    drift = "not settled after 32 steps, 4 s of warm-up (step time +9.92%)"
+    rest = {n: {"settled": False, "flags": (drift,)} if n in restless else {"settled": True} for n in (1, 2)}
+    table, coverage = tabulated(run(1, 1.0, **rest[1]), silent(2, 0.9, **rest[2]))
+    assert of(table, "no_communication")["y"].isna().all()
+    said = {row.cell: row.reason for row in coverage.itertuples() if row.cell.startswith("h200/")}
+    assert said == {name: drift if words == "drifts" else words for name, words in reasons.items()}
+
+
+def test_a_run_at_rest_takes_the_place_of_one_that_was_not(tabulated):
+    loose = run(1, 2.0, settled=False, flags=("not settled after 9 steps, 4 s of warm-up (clock +2 %)",))
+    table, _ = tabulated(loose, run(2, 1.0, settled=True), silent(3, 0.9, settled=True))
+    rows = of(table, "no_communication")
+    assert rows["y"].sum() == pytest.approx(0.1)
+    assert "h200/1" not in "; ".join(rows["record_id"])

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -181,7 +182,7 @@ def test_a_missing_trace_does_not_void_the_run(write_log: WriteLog, cuda_run: li
     assert run.step_s is not None
     assert run.trace_span_s is None
     assert run.trace_note is not None
-    assert "cannot be read" in run.trace_note
+    assert "is not beside the log" in run.trace_note
 
 
 @pytest.mark.parametrize("outcome", ["oom", "timeout", "crash", "killed", "unstable"])
@@ -295,6 +296,32 @@ def test_a_sweep_that_holds_a_size_twice_is_an_error(write_log: WriteLog, sweep:
     path = write_log([*sweep[:3], sweep[2], *sweep[3:]])
     with pytest.raises(ValueError, match="all_reduce of 1024 bytes is in it twice"):
         read_native_log(path)
+
+
+@pytest.mark.parametrize("read", ["run", "sweep"])
+def test_a_repeat_of_another_loan_stands_beside_the_first_and_is_named_by_its_folder(
+    write_log: WriteLog, cpu_run: list[Event], sweep: list[Event], read: str
+) -> None:
+    first = write_log(cpu_run if read == "run" else sweep)
+    beside = first.parent.with_name("1-loan2")
+    beside.mkdir()
+    again = beside / first.name
+    again.write_bytes(first.read_bytes())
+    records = [[*runs, *collectives] for runs, collectives in map(read_native_log, (first, again))]
+    cell = "/".join(first.parts[-4:-2])
+    for found, folder in zip(records, ("1", "1-loan2"), strict=True):
+        assert {record.record_id.split("/", 3)[2] for record in found} == {folder}
+        assert all(record.record_id.startswith(f"{cell}/{folder}") and record.repeat == 1 for record in found)
+        assert all("read from elsewhere" not in str(record.flags) for record in found)
+
+
+@pytest.mark.parametrize("folder", ["2", "2-loan1", "loan1", "11", "-1"])
+def test_a_folder_that_begins_with_another_repeat_is_not_the_logs_own(
+    write_log: WriteLog, cpu_run: list[Event], folder: str
+) -> None:
+    log = write_log(cpu_run)
+    with pytest.raises(ValueError, match="a log of another cell"):
+        read_native_log(log.parent.rename(log.parent.with_name(folder)) / log.name)
 
 
 def test_a_copied_log_is_read_where_that_is_asked_for_and_says_whose_it_is(
@@ -479,3 +506,21 @@ def test_memory_reserved_and_the_place_in_a_batch_are_read(write_log: WriteLog, 
     events = change(change(cpu_run, "memory", rank_reserved_bytes=[3000, 2500]), "run_started", launch_place=4)
     (run,), _ = read_native_log(write_log(events))
     assert (run.memory_bytes, run.reserved_memory_bytes, run.launch_place) == (2000, 3000, 4)
+
+
+def test_the_shipped_cell_that_went_out_of_a_gpus_memory_is_a_result() -> None:
+    (run,), _ = read_native_log(Path("data/raw/smoke/lab-wide-dp_shard1-75e34694/1/events.jsonl"), {"h200-sxm": H200})
+    assert (run.record_id, run.outcome) == ("smoke/lab-wide-dp_shard1-75e34694/1", "oom")
+    assert (run.device, run.hardware, run.step_s) == ("cuda", "h200-sxm", None)
+    assert run.outcome_reason is not None
+    assert run.outcome_reason.startswith("rank 0: CUDA out of memory")
+
+
+def test_no_shipped_log_names_a_folder_an_address_or_a_host_of_its_own() -> None:
+    private = re.compile(r"/(?:root|home|tmp|work|mnt|opt|usr)/|\b\d{1,3}(?:\.\d{1,3}){3}\b")
+    logs = [log for study in ("h200", "smoke") for log in Path("data/raw", study).glob("*/*/events.jsonl")]
+    texts = {log: log.read_text(encoding="utf-8") for log in logs}
+    assert len(texts) > 50
+    assert [str(log) for log, text in texts.items() if private.search(text)] == []
+    hosts = {node["host"] for text in texts.values() for node in json.loads(text.split("\n", 1)[0])["nodes"]}
+    assert hosts == {"vm"}

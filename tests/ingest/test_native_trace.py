@@ -88,3 +88,11 @@ def test_one_rank_whose_trace_is_lost_leaves_the_split_out_and_says_so(
     assert run.trace_rank_wait_s is None
     assert run.trace_note is not None
     assert "of all ranks: trace.rank1.json.gz" in run.trace_note
+
+
+def test_a_trace_that_does_not_ship_with_its_log_is_no_trace_and_that_is_said(
+    write_log: Callable[..., Path], cuda_run: list[Event]
+) -> None:
+    (run,), _ = read_native_log(write_log(cuda_run))
+    assert any(event["event"] == "trace" for event in cuda_run)
+    assert (run.trace_ref, run.trace_note) == (None, "trace.rank0.json.gz is not beside the log")

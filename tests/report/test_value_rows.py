@@ -76,12 +76,12 @@ def test_parts_follow_one_another_and_the_total_is_written(ax):
     assert [text.get_text() for text in ax.texts] == ["2", "1", "40"]
 
 
-def test_a_share_is_written_in_percent_with_half_its_interval(ax):
+def test_a_share_is_written_in_percent_with_half_its_interval_or_its_launches(ax):
     shares = rows(
         y=[0.97, None, 0.9], y_low=[0.96, None, None], y_high=[0.98, None, None], label=[None, "no UUIDs", None]
-    )
+    ).assign(n=[3, 0, 2])
     value_rows.share_rows(ax, shares, places=laid_out()[0], colors=COLORS, limits=(0.8, 1.0))
-    assert [text.get_text() for text in ax.texts] == ["97.0 ± 1.0", "no UUIDs", "90.0"]
+    assert [text.get_text() for text in ax.texts] == ["97.0 ± 1.0", "no UUIDs", "90.0 (n = 2)"]
     assert value_rows.share_place(0.8, (0.8, 1.0)) == 0
 
 
@@ -89,6 +89,11 @@ def test_a_line_runs_along_the_rows_of_each_heading_that_has_some(ax):
     places, headings = laid_out()
     value_rows.sheet(ax, places, headings, at=0.5, along={"a 1"})
     assert [list(line.get_ydata()) for line in ax.lines] == [[0.5, 1.5]]
+    value_rows.sheet(ax, places, headings, at=0.5)
+    # row by row, so that it can stop for what a row lacks
+    assert [list(line.get_ydata()) for line in ax.lines[1:]] == [
+        [place - 0.5, place + 0.5] for place in places.values()
+    ]
     assert ax.get_ylim()[0] > ax.get_ylim()[1]
 
 

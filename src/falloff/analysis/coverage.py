@@ -47,15 +47,15 @@ def study_coverage(figure: str, study: Study, *records: pd.DataFrame) -> list[Co
     logs = _logs_of(study, records)
     rows: list[CoverageRow] = []
     for cell in study.cells:
-        rows.extend(_rows_of_cell(figure, cell, logs.pop(cell.cell_id, {})))
+        rows.extend(_rows_of_cell(figure, cell, logs.pop(cell.cell_id, [])))
     for refused in study.refused:
         logs.pop(refused.cell_id, None)
         rows.append(
             CoverageRow(figure=figure, cell=_stated_words(refused.stated), status="refused", reason=refused.reason, n=0)
         )
-    for cell_id, repeats in sorted(logs.items()):
+    for cell_id, of_cell in sorted(logs.items()):
         reason = "the study no longer asks for it"
-        rows.append(CoverageRow(figure=figure, cell=cell_id, status="stale", reason=reason, n=len(repeats)))
+        rows.append(CoverageRow(figure=figure, cell=cell_id, status="stale", reason=reason, n=len(of_cell)))
     return rows
 
 
@@ -115,40 +115,48 @@ def _sweep_words(cell: CollectivesCell) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Log:
+    repeat: int
     cell_json: str | None
     outcome: str
     reason: str | None
 
 
-def _logs_of(study: Study, records: Iterable[pd.DataFrame]) -> dict[str, dict[int, _Log]]:
-    """Return the study's logs by cell and repeat; a sweep has many records and one outcome, the worst."""
-    logs: dict[str, dict[int, _Log]] = {}
+def _logs_of(study: Study, records: Iterable[pd.DataFrame]) -> dict[str, list[_Log]]:
+    """Return the study's logs by cell; a sweep has many records and one outcome, the worst.
+
+    A repeat that was measured on several loans of GPUs has several logs.
+    """
+    logs: dict[str, dict[str, _Log]] = {}
     for frame in records:
         for row in frame[frame["study"] == study.name].to_dict("records"):
-            repeats = logs.setdefault(str(row["cell_id"]), {})
-            log = _Log(cell_json=row["cell_json"], outcome=row["outcome"], reason=row["outcome_reason"])
-            if row["repeat"] not in repeats or log.outcome != "ok":
-                repeats[row["repeat"]] = log
-    return logs
+            of_cell = logs.setdefault(str(row["cell_id"]), {})
+            log = _Log(
+                repeat=row["repeat"], cell_json=row["cell_json"], outcome=row["outcome"], reason=row["outcome_reason"]
+            )
+            if row["source_ref"] not in of_cell or log.outcome != "ok":
+                of_cell[row["source_ref"]] = log
+    return {cell_id: list(of_cell.values()) for cell_id, of_cell in logs.items()}
 
 
-def _rows_of_cell(figure: str, cell: StudyCell, logs: Mapping[int, _Log]) -> Iterator[CoverageRow]:
+def _rows_of_cell(figure: str, cell: StudyCell, logs: Sequence[_Log]) -> Iterator[CoverageRow]:
     words = cell_words(cell.cell)
-    stale = {repeat: fields for repeat, log in logs.items() if (fields := stale_fields(cell.cell, log.cell_json))}
-    good = [repeat for repeat, log in logs.items() if repeat not in stale and log.outcome == "ok"]
-    failed = [log for repeat, log in sorted(logs.items()) if repeat not in stale and log.outcome != "ok"]
+    differing = [(log, stale_fields(cell.cell, log.cell_json)) for log in logs]
+    current = [log for log, fields in differing if not fields]
+    stale = [fields for _, fields in differing if fields]
+    good = [log.repeat for log in current if log.outcome == "ok"]
+    failed = sorted((log for log in current if log.outcome != "ok"), key=lambda log: log.repeat)
     if good:
-        more = [repeat for repeat in good if repeat > cell.repeats]
+        more = sorted({repeat for repeat in good if repeat > cell.repeats})
         reason = f"{_launches(more)} beyond the {cell.repeats} that the study asks for" if more else None
         yield CoverageRow(figure=figure, cell=words, status="measured", reason=reason, n=len(good))
     for log in failed:
         reason = f"{log.outcome}: {log.reason}" if isinstance(log.reason, str) and log.reason else log.outcome
         yield CoverageRow(figure=figure, cell=words, status="failed", reason=reason)
     if stale:
-        names = ", ".join(sorted({name for names in stale.values() for name in names}))
+        names = ", ".join(sorted({name for names in stale for name in names}))
         reason = f"the study now states otherwise: {names}"
         yield CoverageRow(figure=figure, cell=words, status="stale", reason=reason, n=len(stale))
-    lacking = [repeat for repeat in range(1, cell.repeats + 1) if repeat not in logs]
+    lacking = [repeat for repeat in range(1, cell.repeats + 1) if repeat not in {log.repeat for log in logs}]
     if lacking:
         reason = f"no log of {_launches(lacking)} of {cell.repeats}" if logs else "no log"
         yield CoverageRow(figure=figure, cell=words, status="missing", reason=reason, n=len(lacking))

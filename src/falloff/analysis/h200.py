@@ -12,9 +12,12 @@ from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, mean_step_s, mfu, number, tokens_per_gpu_s
 from falloff.analysis.field_values import stated
 from falloff.analysis.gpu_ends import efficiency_from_one_gpu
+from falloff.analysis.gpu_spread import PANEL as GPU_SPREAD
+from falloff.analysis.gpu_spread import by_gpus, gpu_spread, num_gpu_sets
 from falloff.analysis.h200_cells import Cell, cells_of_figure
 from falloff.analysis.losses import loss_rows
 from falloff.analysis.step_breakdown import EXPOSED, step_parts
+from falloff.analysis.uncertainty import FEWEST_RUNS
 from falloff.analysis.untraced import untraced_words
 from falloff.spec.hardware import Hardware, find_hardware
 
@@ -35,8 +38,9 @@ def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFra
     tokens_per_gpu_s, mfu, draw_w (W per GPU), energy_per_token_j, memory_bytes, exposed_s (seconds a step in which
     communication runs exposed), and exposed_parts, a row for each collective with its part of them. A metric that a
     cell lacks is a row without y whose label says why; of a cell that went out of memory all are. efficiency, of cells
-    on two GPUs: tokens/s per GPU over those of one rank on the same GPUs. loss_spread: of `losses.loss_rows`, no row of
-    the figure. Controls are left out. ValueError where no run on H200 ended well.
+    on two GPUs: tokens/s per GPU over those of one rank on the same GPUs, on each set of them in `by_gpus`. No rows of
+    the figure: loss_spread, of `losses.loss_rows`, and gpu_spread, how far a cell's rates on x sets of GPUs are apart
+    (`within`: on one of them). Controls are left out. ValueError where no run on H200 ended well.
     """
     here = ordinary(runs.loc[runs["hardware"] == find_hardware(GPU_NAME, known).name])
     if (here["outcome"] != "ok").all():
@@ -48,7 +52,11 @@ def tabulate(runs: pd.DataFrame, known: dict[str, Hardware]) -> tuple[pd.DataFra
         for panel, (metric, _) in metrics.items()
     }
     rows = [row for cell in drawn for row in _cell_rows(cell, metrics, spreads)]
-    rows += [_efficiency_row(cell, drawn, spreads["tokens_per_gpu_s"]) for cell in drawn if _has_efficiency(cell)]
+    ends = points.pools(
+        [part for cell in drawn if cell.ended_well for part in by_gpus(cell.launches)], tokens_per_gpu_s
+    )
+    rows += [_efficiency_row(cell, drawn, ends) for cell in drawn if _has_efficiency(cell)]
+    rows += [row for cell in drawn if cell.ended_well for row in _gpu_spread_rows(cell)]
     coverage = _coverage(drawn, [row for row in rows if row["panel"] == EFFICIENCY], beside)
     rows += [{**row, "outcome": "ok"} for row in loss_rows(here)]
     return points.points_frame(rows), coverage_frame(coverage)
@@ -84,6 +92,9 @@ def _cell_rows(
         elif panel == "exposed_s":
             lacking = "one GPU: none" if cell.num_gpus == 1 else untraced_words(cell.launches)
         row["label"] = lacking if row["y"] is None else None
+        num_sets = num_gpu_sets(cell.launches)
+        if row.get("interval") and row["n"] >= FEWEST_RUNS and num_sets > 1:
+            row["interval"] += f" on {num_sets} sets of GPUs"
         rows.append(row)
     return [*rows, *_part_rows(cell, more)] if cell.ended_well else rows
 
@@ -123,6 +134,16 @@ def _part_rows(cell: Cell, more: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
+def _gpu_spread_rows(cell: Cell) -> list[dict[str, Any]]:
+    """Return how far apart a cell's rates are on several sets of GPUs, nothing where it ran on one."""
+    found = gpu_spread(cell.launches)
+    if found is None:
+        return []
+    apart, num_sets, within = found
+    row = points.point(cell.launches, lambda _: math.nan, panel=GPU_SPREAD, **_identity(cell))
+    return [{**row, "x": float(num_sets), "y": apart, "n": len(cell.launches), "within": within}]
+
+
 def _has_efficiency(cell: Cell) -> bool:
     return cell.ended_well and cell.num_gpus == 2 and cell.provenance == "measured"
 
@@ -140,6 +161,7 @@ def _efficiency_row(cell: Cell, drawn: Sequence[Cell], spreads: points.Pools) ->
         "y_high": found.high,
         "interval": found.kind,
         "n": found.n,
+        "by_gpus": found.by_gpus or None,
         "label": f"one GPU: {OUT_OF_MEMORY}" if lost else found.label,
         "reason": f"one GPU: {OUT_OF_MEMORY}" if lost else found.reason,
     }

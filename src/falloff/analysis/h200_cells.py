@@ -16,6 +16,7 @@ from falloff.analysis.field_values import stated
 from falloff.analysis.uncertainty import FEWEST_RUNS
 
 FIGURE = "h200"
+NO_REST = "in the records, not drawn: no launch came to rest before its window"
 
 # What a cell is told of how it computes: networks are compared in one such setting.
 _SETTING = ("seq", "recompute", "param_dtype", "compile", "loss_chunks", "grad_clip")
@@ -127,7 +128,7 @@ def _chosen(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     """Return the cells of the setting in which most layouts ran often, of each layout those that did, and those lost.
 
     Often is FEWEST_RUNS launches, from which a cell has an interval of its own; of a layout that has no such cell the
-    most ordinary one of each microbatch stands for all.
+    most ordinary one of each microbatch stands for all, where a cell came to rest one of those that did.
     """
     ended = [group for group in groups if _value(group, "outcome") == "ok"]
     if not ended:
@@ -137,7 +138,7 @@ def _chosen(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
     kept: list[pd.DataFrame] = []
     for layout in sorted(set(map(_layout, of_setting))):
         alike = [group for group in of_setting if _layout(group) == layout]
-        kept += [group for group in alike if len(group) >= FEWEST_RUNS] or _ordinary(alike)
+        kept += [group for group in alike if len(group) >= FEWEST_RUNS] or _ordinary(_at_rest(alike))
     lost = [g for g in groups if _value(g, "outcome") == "oom" and _setting(g) == best and not _is_in(g, of_setting)]
     return sorted([*kept, *lost], key=_order_of_row)
 
@@ -157,6 +158,15 @@ def _rank(groups: Sequence[pd.DataFrame]) -> tuple[Any, ...]:
 def _is_in(group: pd.DataFrame, ended: Sequence[pd.DataFrame]) -> bool:
     """Return whether a cell of which a launch failed has others that ended well."""
     return any(_value(group, "cell_id") == _value(other, "cell_id") for other in ended)
+
+
+def _at_rest(groups: Sequence[pd.DataFrame]) -> Sequence[pd.DataFrame]:
+    """Return the cells of which a launch came to rest before its window, all of them where none did."""
+    return [group for group in groups if not _is_restless(group)] or groups
+
+
+def _is_restless(group: pd.DataFrame) -> bool:
+    return all(stated(settled) is False for settled in group["settled"])
 
 
 def _ordinary(groups: Sequence[pd.DataFrame]) -> list[pd.DataFrame]:
@@ -281,7 +291,8 @@ def _beside(groups: Sequence[pd.DataFrame]) -> Iterator[CoverageRow]:
     ended = [group for group in groups if _value(group, "outcome") == "ok"]
     for group in ended:
         words = f"{_value(group, 'network')}, {_layout_words(group)}, {_setting_words(group)}"
-        yield CoverageRow(figure=FIGURE, cell=words, status="measured", reason=NOT_DRAWN, n=len(group))
+        reason = NO_REST if _is_restless(group) else NOT_DRAWN
+        yield CoverageRow(figure=FIGURE, cell=words, status="measured", reason=reason, n=len(group))
     yield from _failed([group for group in groups if _value(group, "outcome") != "ok"])
 
 

@@ -24,7 +24,7 @@ def loss_rows(runs: pd.DataFrame) -> list[dict[str, Any]]:
 
     They have one seed, network, batch and arithmetic, warm-up included where the records state its losses. x is the
     step, y the largest loss over the smallest minus 1, over all launches, of those steps that each of them has; layouts
-    are named in `layouts`, `clipped` says whether gradients were.
+    are named in `layouts` and counted in `num_layouts`, `clipped` says whether gradients were.
     """
     ended = [row for row in points.rows_of(runs) if row["provenance"] == "measured" and row["outcome"] == "ok"]
     groups: dict[str, list[Row]] = {}
@@ -60,10 +60,20 @@ def _rows(group: Sequence[Row]) -> Iterator[dict[str, Any]]:
     frame, first = pd.DataFrame(group), group[0]
     clip = stated(first["grad_clip"])
     clipped = clip is not None and clip != "none"
-    series = f"{first['network']}, global batch {int(first['global_batch'])} x {int(first['seq']):,}"
+    rate = float(json.loads(first["cell_json"])["learning_rate"])
+    batch = f"global batch {int(first['global_batch'])} x {int(first['seq']):,}"
+    series = f"{first['network']}, {batch}, learning rate {rate:g}"
     layouts = ", ".join(dict.fromkeys(map(points.layout_words, group)))
     row = points.point(frame, lambda _: 0.0, panel=PANEL, series=series, x=0.0)
     for step in sorted(set.intersection(*(set(losses) for losses in of_runs))):
         losses = [losses[step] for losses in of_runs]
         spread = max(losses) / min(losses) - 1
-        yield {**row, "x": float(step), "y": spread, "layouts": layouts, "clipped": clipped}
+        yield {
+            **row,
+            "x": float(step),
+            "y": spread,
+            "layouts": layouts,
+            "num_layouts": len(set(map(points.layout_words, group))),
+            "learning_rate": rate,
+            "clipped": clipped,
+        }

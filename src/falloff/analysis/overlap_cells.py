@@ -15,6 +15,8 @@ _WATCHED = (
 )  # fmt: skip
 # as ingest.native_choices flags it
 NOT_IN_FORCE = "the log does not say that it was in force"
+# ... and that a run's warm-up did not come to rest
+NOT_SETTLED = "not settled after"
 CONTROLLED = ("communication", "delay_factor")
 AHEAD = ("prefetch_forward", "prefetch_backward", "reshard_after_forward", "reshard_group")
 # of a launch, without which two runs are of two machines
@@ -25,8 +27,8 @@ COLUMNS = (
     "communication", "step_s", "exposed_s", "exposed_share", "draw_w", "memory_bytes", "tokens_per_gpu_s",
     "added_communication_s", "base_communication_s", "control", "num_gpus", "seq", "microbatch", "params",
     "provenance", "source", "source_ref", "flags", "study", "device", "hardware", "gpu_name", "cpu", "backend",
-    "oversubscribed", "trace_note", "power_source", "window", "note", "power_limit_w", "recompute", "compile",
-    "alike_but_control", "alike_but_ahead",
+    "oversubscribed", "settled", "trace_note", "power_source", "window", "note", "power_limit_w", "recompute",
+    "compile", "alike_but_control", "alike_but_ahead",
 )  # fmt: skip
 
 

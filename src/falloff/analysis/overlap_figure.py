@@ -13,7 +13,7 @@ from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number
 from falloff.analysis.field_values import stated
 from falloff.analysis.overlap import communication_cost
-from falloff.analysis.overlap_cells import NOT_IN_FORCE, overlap_runs
+from falloff.analysis.overlap_cells import NOT_IN_FORCE, NOT_SETTLED, overlap_runs
 from falloff.analysis.uncertainty import pool_runs, ratio_interval
 from falloff.analysis.untraced import untraced_words
 
@@ -31,6 +31,10 @@ _LACKING = {
     ),
     "no_communication": ("cost of communication", "no run of data/raw/h200 has a control without communication"),
     "delay_step": ("injected delay", "no run of data/raw/h200 has its collectives lengthened"),
+    "delay_exposed": (
+        "step against exposed communication",
+        "no lengthened run of data/raw/h200 has a trace of a step as long as the measured ones",
+    ),
     "delay_power": (
         "power against exposed communication",
         "no lengthened run of data/raw/h200 has power and a trace of a step as long as the measured ones",
@@ -45,18 +49,22 @@ def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     network and resharding; no_communication, by part, what a step takes more than the same without communication: the
     exposed seconds of the trace and the rest, contention; or `communication`, not split, without a trace;
     delay_step, the seconds that a step grows by (y) over those that its collectives grow by (x); delay_power, W per
-    GPU over the exposed share of a traced step. Only runs on the very same GPUs are set against each other. A panel
-    without a cell has one row without y whose label says what is missing.
+    GPU over the exposed share of a traced step; delay_exposed, the seconds of a step over the same. Only runs on the
+    very same GPUs are set against each other, and none that drifted when its window began: what it drifts by would be
+    taken for the control's. A panel without a cell has one row without y whose label says what is missing.
     """
-    held = overlap_runs(runs)
+    told = overlap_runs(runs)
+    restless = told["settled"].map(stated).eq(False)
+    held = told[~restless]
     panels = {
         "prefetch": list(_prefetch_rows(held)),
         "no_communication": list(_cost_rows(held)),
         "delay_step": list(_delay_rows(held)),
-        "delay_power": list(_power_rows(held)),
+        "delay_exposed": list(_over_exposed(held, "delay_exposed", "step_s")),
+        "delay_power": list(_over_exposed(held, "delay_power", "draw_w")),
     }
     coverage = [_coverage(panel, rows) for panel, rows in panels.items()]
-    coverage += [*_left_out(held, panels), *_doubtful(runs)]
+    coverage += [*_left_out(held, panels), *_restless(told, restless), *_doubtful(runs)]
     rows = [row for panel, found in panels.items() for row in found or [_empty(panel)]]
     return points.points_frame(rows), coverage_frame(coverage)
 
@@ -91,6 +99,21 @@ def _left_out(held: pd.DataFrame, panels: Mapping[str, Sequence[Row]]) -> Iterat
             reason = str(stated(row["trace_note" if lacks_share else "power_source"]) or "no power")
             cell = f"{_LACKING['delay_power'][0]}, {name}"
             yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason)
+
+
+def _restless(told: pd.DataFrame, restless: pd.Series) -> Iterator[CoverageRow]:
+    """Yield the controls that did not come to rest, and the ordinary runs of the same cells, which cannot be a base."""
+    of_controls = set(told.loc[told["control"].notna(), "alike_but_control"].map(_cell_of))
+    for row in points.rows_of(told[restless]):
+        if _cell_of(row["alike_but_control"]) in of_controls:
+            own = [flag for flag in points.flag_texts(row["flags"]) if flag.startswith(NOT_SETTLED)]
+            reason = next(iter(own), "not settled")
+            yield CoverageRow(figure=FIGURE, cell=str(row["record_id"]), status="missing", reason=reason)
+
+
+def _cell_of(alike: str) -> str:
+    """Return the cell alone of what a run is alike to others in, on whatever GPUs."""
+    return json.dumps(json.loads(alike)["cell"], sort_keys=True)
 
 
 def _doubtful(runs: pd.DataFrame) -> Iterator[CoverageRow]:
@@ -232,27 +255,28 @@ def _grown(cell: pd.DataFrame, base_s: float, *, series: str, added_s: float) ->
     }
 
 
-def _power_rows(held: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    """Yield W per GPU over the exposed share, of the cells with lengthened collectives and of their ordinary ones."""
+def _over_exposed(held: pd.DataFrame, panel: str, metric: str) -> Iterator[dict[str, Any]]:
+    """Yield a metric over the exposed share, of the cells with lengthened collectives and of their ordinary ones.
+
+    exposed_part_s are the exposed seconds of a step.
+    """
     found: list[tuple[str, pd.DataFrame]] = []
     for name, plain, controls in _pairs(held):
         delayed = controls[controls["communication"] == "real"]
         cells = [plain, *points.groups(delayed, ("delay_factor",))]
-        known = [cell[cell["exposed_share"].notna() & cell["draw_w"].notna()] for cell in cells]
+        known = [cell[cell["exposed_share"].notna() & cell[metric].notna()] for cell in cells]
         if len(delayed):
             found += [(name, cell) for cell in known if len(cell)]
     if all(cell["control"].isna().all() for _, cell in found):
         return
-    spreads = points.pools([cell for _, cell in found], _draw_w)
+    value = functools.partial(number, name=metric)
+    spreads = points.pools([cell for _, cell in found], value)
     for series, cell in found:
         share = _mean(cell["exposed_share"])
-        row = points.point(cell, _draw_w, panel="delay_power", series=series, x=share, spreads=spreads)
+        row = points.point(cell, value, panel=panel, series=series, x=share, spreads=spreads)
         yield {
             **row,
             "delay_factor": _mean(cell["delay_factor"]),
+            "exposed_part_s": _mean(cell["exposed_s"]),
             "power_limit_w": stated(cell["power_limit_w"].iloc[0]),
         }
-
-
-def _draw_w(row: Row) -> float:
-    return number(row, "draw_w")

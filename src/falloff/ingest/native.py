@@ -18,7 +18,6 @@ from falloff.ingest.native_log import (
     gpus_of_run,
     hardware_fields,
     identity,
-    log_name,
     read_log,
     remarks,
     shortened,
@@ -93,7 +92,7 @@ def _run_record(log: Log, cell: TrainCell, hardware: Mapping[str, Hardware]) -> 
     own = (*remarks(log), *choice_flags(log, cell))
     measured = _measured(log, cell) if log.last["outcome"] == "ok" else {}
     return RunRecord(
-        record_id=log_name(log.first),
+        record_id=log.name,
         **identity(log),
         **named,
         network=network.name,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from falloff.ingest.native_log import Event, Log, cpu_note, hardware_fields, identity, log_name, remarks
+from falloff.ingest.native_log import Event, Log, cpu_note, hardware_fields, identity, remarks
 from falloff.ingest.nccl_debug import choice_for, debug_of
 from falloff.ingest.nccl_tests_log import Choice
 from falloff.records import CollectiveRecord, joined_notes
@@ -44,7 +44,7 @@ def collective_records(log: Log, cell: CollectivesCell, hardware: Mapping[str, H
 
 def _record_id(log: Log, point: SweepPoint) -> str:
     form = "/in_place" if point.in_place and point.collective in EITHER_WAY else ""
-    return f"{log_name(log.first)}/{point.collective}/{point.message_bytes}{form}"
+    return f"{log.name}/{point.collective}/{point.message_bytes}{form}"
 
 
 def _events_of(log: Log) -> dict[_Key, Event]:

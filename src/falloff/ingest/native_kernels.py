@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from falloff.ingest.native_log import Event, Log, cpu_note, gpus_of_run, hardware_fields, identity, log_name, remarks
+from falloff.ingest.native_log import Event, Log, cpu_note, gpus_of_run, hardware_fields, identity, remarks
 from falloff.records import KernelRecord
 from falloff.spec.hardware import Hardware
 from falloff.spec.kernels_cell import KernelsCell
@@ -40,7 +40,7 @@ def _run_flags(log: Log) -> tuple[str, ...]:
 
 def _record_id(log: Log, event: Event) -> str:
     sizes = "-".join(f"{name}{size}" for name, size in event["shape"].items())
-    parts = (log_name(log.first), f"rank{event['rank']}", event["kernel"], sizes, event["dtype"], event["mode"])
+    parts = (log.name, f"rank{event['rank']}", event["kernel"], sizes, event["dtype"], event["mode"])
     return "/".join(part for part in parts if part)
 
 

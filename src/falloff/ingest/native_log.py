@@ -27,6 +27,7 @@ class Log:
     """A sealed log whose events were sorted out."""
 
     path: Path
+    name: str  # study/cell/run: its folders, or what it says of itself where it stands elsewhere
     first: Event
     last: Event
     cell: Cell
@@ -54,14 +55,17 @@ def read_log(path: Path, anywhere: bool) -> Log:
     first = {**events[0], "nodes": _nodes(events)}
     if any(not isinstance(event.get("event"), str) for event in events):
         raise ValueError(f"{path}: a line has no event name")
-    stated, found = log_name(first), "/".join(path.absolute().parts[-4:-1])
-    if stated != found and not anywhere:
+    stated, folders = log_name(first), path.absolute().parts[-4:-1]
+    found = "/".join(folders)
+    at_home = _is_home(folders, first)
+    if not at_home and not anywhere:
         raise ValueError(f"{path}: a log of another cell, its first event says {stated}, its directory {found}")
     if type(first.get("repeat")) is not int:
         raise ValueError(f"{path}: repeat must be a whole number, found {first.get('repeat')!r}")
     cell = cell_from_json(first.get("cell"), f"{path}: cell")
-    elsewhere = None if stated == found else f"read from elsewhere: it is the log of {stated}"
-    return Log(path=path, first=first, last=events[-1], cell=cell, events=(first, *events[1:]), elsewhere=elsewhere)
+    elsewhere = None if at_home else f"read from elsewhere: it is the log of {stated}"
+    name, of_run = (found if at_home else stated), (first, *events[1:])
+    return Log(path=path, name=name, first=first, last=events[-1], cell=cell, events=of_run, elsewhere=elsewhere)
 
 
 def _nodes(events: Sequence[Event]) -> list[Event]:
@@ -69,6 +73,16 @@ def _nodes(events: Sequence[Event]) -> list[Event]:
     by_number = dict(enumerate(events[0].get("nodes") or []))
     by_number |= {event["node"]: event["fingerprint"] for event in events if event["event"] == "node"}
     return [by_number[number] for number in sorted(by_number)]
+
+
+def _is_home(folders: Sequence[str], first: Event) -> bool:
+    """Return whether the folders study/cell/run are a log's own.
+
+    A run's folder is its repeat, or that, a hyphen and a name: the same repeat, measured on another loan of GPUs as
+    well, is a launch like the first and stands beside it.
+    """
+    repeat, _, _ = folders[-1].partition("-")
+    return "/".join((*folders[:-1], repeat)) == log_name(first)
 
 
 def log_name(first: Event) -> str:

@@ -28,6 +28,9 @@ def trace_fields(log: Log, step_s: Sequence[float], num_ranks: int) -> dict[str,
     events = sorted(log.all("trace"), key=lambda event: int(event["rank"]))
     if not events:
         return {"trace_note": "no trace"}
+    if not (log.path.parent / events[0]["file"]).is_file():
+        # of launches that are alike one trace ships
+        return {"trace_note": f"{events[0]['file']} is not beside the log"}
     fields = exposure_fields(log.path.parent / events[0]["file"], events[0]["file"], num_ranks)
     off = _off_share(log, events[0], step_s)
     if "trace_span_s" in fields and off is not None and abs(off) > MAX_OFF_SHARE:

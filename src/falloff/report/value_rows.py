@@ -71,7 +71,8 @@ def sheet(
 ) -> None:
     """Leave an axes with rows alone, no scale and every value written.
 
-    A line at `at` runs along the rows of each heading, those of `along` where it is given.
+    A line at `at` runs along the rows of each heading, those of `along` alone where it is given: what another row
+    lacks is written there.
     """
     ax.set_ylim(max(places.values()) + 0.6, min(headings.values()) - 0.6)
     ax.set_xlim(0, _ROOM)
@@ -85,8 +86,8 @@ def sheet(
     for top, below in zip(tops, [*tops[1:], None], strict=True):
         lined = [place for series, place in places.items() if along is None or series in along]
         rows = [place for place in lined if place > top and (below is None or place < below)]
-        if rows:
-            ax.plot([at, at], [min(rows) - 0.5, max(rows) + 0.5], color=style.GREY, linewidth=0.6, zorder=1)
+        for place in rows:
+            ax.plot([at, at], [place - 0.5, place + 0.5], color=style.GREY, linewidth=0.6, zorder=1)
 
 
 def value_rows(
@@ -151,7 +152,8 @@ def share_rows(
 ) -> None:
     """Draw a share a row as a point with its interval between `limits`, its number in percent to the right.
 
-    `rows` is as of value_rows. What a row lacks is written where its point would be.
+    Without an interval it says of how many launches it is. `rows` is as of value_rows, with n. What a row lacks is
+    written where its point would be.
     """
     for row in rows.to_dict("records"):
         place = places[row["series"]]
@@ -163,6 +165,8 @@ def share_rows(
             ends = [share_place(row[name], limits) for name in ("y_low", "y_high")]
             ax.plot(ends, [place] * 2, color=color, linewidth=1.1, zorder=2.9)
             text += f" ± {50 * (row['y_high'] - row['y_low']):.1f}"
+        else:
+            text += f" (n = {row['n']})"
         _mark(ax, share_place(row["y"], limits), place, str(row["provenance"]), color)
         _number(ax, text, _SHARES, place)
 
