@@ -83,7 +83,6 @@ TESTS_OF_SEVERAL = {
     "tests/slurm/test_faults.py",
     "tests/slurm/test_gentle.py",
     "tests/slurm/test_launch_errors.py",
-    "tests/slurm/test_refusal.py",
     "tests/slurm/test_smoke.py",
 }
 NAMELESS = {"utils", "util", "helpers", "helper", "common", "misc", "tools", "base", "core"}

@@ -31,7 +31,7 @@ def test_a_job_has_one_task_a_node_and_its_gpus_at_once(capsys: pytest.CaptureFi
     write_site(folder, gpus_per_node=4, gpu_type="h200", cpus_per_node=48, exclusive=True)
     shown = show(capsys)
     assert shown["sbatch"] == shlex.split(
-        "sbatch -t 8 --nodes=2 --no-requeue --cpus-per-task=48 --exclusive --gres=gpu:h200:4"
+        "sbatch -t 8 --nodes=2 --no-requeue --cpus-per-task=48 --mem=0 --exclusive --gres=gpu:h200:4"
     )
     (ranks,) = shown["ranks"]
     assert {"--nodes=2", "--ntasks=2", "--ntasks-per-node=1", "--cpus-per-task=48"} <= set(ranks)
@@ -76,8 +76,17 @@ def test_runs_of_one_job_are_shown_together(capsys: pytest.CaptureFixture[str], 
 def test_the_text_names_the_job_and_both_commands(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     assert main(["launch", "--show", CELL]) == 0
     out = capsys.readouterr().out
-    for words in ("one job on slurm: 1 nodes, 8 processes", "  runtime=8", "  sbatch -t 8", "  srun --overlap"):
+    for words in ("one job on slurm: 1 node, 8 processes", "  runtime=8", "  sbatch -t 8", "  srun --overlap"):
         assert words in out
+
+
+def test_a_study_s_name_lists_its_cells(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """A newcomer has no cell's id yet: none has a folder before it is measured."""
+    cells = show(capsys, "nodes")["cells"]
+    assert len(cells) == 3
+    assert show(capsys, cells[0])["runs"] == [f"{cells[0]}/1"]
+    assert main(["launch", "--show", "nodes"]) == 0
+    assert capsys.readouterr().out.split()[-3:] == cells
 
 
 @pytest.mark.parametrize(
