@@ -1,4 +1,4 @@
-"""falloff ingest, doctor, preflight, compare, measure. Exit codes: 0 well, 1 a user's mistake, 2 usage."""
+"""falloff ingest, doctor, preflight, compare, measure, predict, plan. Exit codes: 0 well, 1 a mistake, 2 usage."""
 
 import argparse
 import importlib
@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from falloff.cli.model_options import add_plan, add_predict
 
 DESCRIPTION = "What the next node buys: logs in, records out; what is here; what differs between two runs."
 EXAMPLES = """examples:
@@ -21,6 +23,9 @@ EXAMPLES = """examples:
   falloff compare 8.log 128.log --axis num_gpus
   falloff compare 8.log 32.log 128.log       a series: which of them differ in more than the number of GPUs
   falloff measure h200 --device cuda         measure what a study has no log of; again to go on
+  falloff predict --network llama2-7b --hardware h100-sxm-ib400 --gpus 2048 --local-batch 2 --seq 4096
+  falloff predict --cells CELLS.csv --output OUT.csv
+  falloff plan --network llama3-70b --hardware h100-sxm-ib400 --gpus 512 --global-batch 1024 --seq 8192
 """
 
 
@@ -101,6 +106,8 @@ def _parser() -> argparse.ArgumentParser:
         "cells of a series, else 8%%, as far as readings of one published cell have moved between its launches)",
     )
     _add_measure(commands)
+    add_predict(commands, _add)
+    add_plan(commands, _add)
     return parser
 
 
