@@ -37,6 +37,7 @@ mutants: $(STAMP)
 benchmarks: $(STAMP)
 	$(BIN)/python -m benchmarks.traces $(if $(TRACELENS),--tracelens $(TRACELENS))
 	$(if $(TORCHTITAN),$(BIN)/python -m benchmarks.torchtitan --torchtitan $(TORCHTITAN))
+	$(BIN)/python -m benchmarks.perfmodel $(if $(CALCULON),--calculon $(CALCULON))
 
 # Renew the reference copies of the figures that do not depend on the machine; say in CHANGELOG.md why they moved.
 reference: $(STAMP)
