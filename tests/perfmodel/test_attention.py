@@ -56,14 +56,26 @@ def test_narrow_heads_are_slower_and_more_so_on_blackwell():
 
 def test_kernels_of_the_older_chip_are_slow_on_the_newer_one_alone():
     for name, slower in (("h100-sxm-ib400", True), ("a100-80gb-sxm-ib200", False)):
-        forward, _ = rates(*({"framework": f, "cluster": find_cluster(name)} for f in ("composer", "falloff")))
+        forward, _ = rates(*({"framework": f, "cluster": find_cluster(name)} for f in ("nanotron", "falloff")))
         assert (forward[0] < 0.8 * forward[1]) == slower
+
+
+def test_attention_in_triton_is_slower_everywhere_and_old_kernels_gain_nothing_on_blackwell():
+    for name in ("h100-sxm-ib400", "a100-80gb-sxm-ib200"):
+        forward, _ = rates(*({"framework": f, "cluster": find_cluster(name)} for f in ("composer", "nanotron")))
+        assert forward[0] < 0.8 * forward[1]
+    places = [find_cluster(name) for name in ("h100-sxm-ib400", "b200-ib400")]
+    old, _ = rates(*({"framework": "nanotron", "cluster": place, "seq": 16384} for place in places))
+    new, _ = rates(*({"framework": "falloff", "cluster": place, "seq": 16384} for place in places))
+    assert old[1] < 1.1 * old[0]
+    assert new[1] > 1.5 * new[0]
 
 
 def test_unfused_attention_is_slower_and_moves_memory():
     quick, slow = attention_seconds(jobs({}, {"flash_attention": False}), PRIORS).forward_s
     assert slow > 3 * quick
-    assert slow > 13 * 2 * 32 * 4096**2 / 3.35e12
+    # scores written and read by products, and eight bytes each between them
+    assert slow > (8 + 2 + 2) * 2 * 32 * 4096**2 / 3.35e12
 
 
 def test_tensor_and_context_parallel_ranks_share_the_work():

@@ -2,6 +2,8 @@
 
 import csv
 import itertools
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,9 @@ from falloff.perfmodel.cell_predictions import (
     read_and_predict,
     write_predictions,
 )
-from falloff.perfmodel.cells import Cell
-from falloff.perfmodel.prediction import prior_fit
+from falloff.perfmodel.cells import Cell, read_cells
+from falloff.perfmodel.prediction import prior_fit, shipped_fit
+from falloff.perfmodel.validate import TABLE
 
 FIT = prior_fit()
 GOOD = {
@@ -159,3 +162,36 @@ def test_what_cannot_be_written_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not written"):
         write_predictions([], tmp_path / "file" / "out.csv")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"]
+
+
+def test_every_published_row_has_a_finite_interval_about_its_prediction_or_a_note() -> None:
+    rows = read_and_predict(TABLE, shipped_fit())
+    predicted = [row for row in rows if row.step_s is not None]
+    assert len(predicted) > 0.9 * len(rows)
+    assert all(row.note for row in rows if row.step_s is None)
+    for row in predicted:
+        assert row.low is not None
+        assert row.tokens_per_gpu_s is not None
+        assert row.high is not None
+        assert 0 < row.low < row.tokens_per_gpu_s < row.high < math.inf
+
+
+def test_rows_of_spoilt_columns_raise_nothing_and_have_an_interval_or_a_note() -> None:
+    cells, rng = read_cells(TABLE), random.Random(5)
+    names = sorted({name for cell in cells for name in cell.columns})
+    spoilt = []
+    for cell in rng.sample(cells, 500):
+        columns = dict(cell.columns)
+        for name in rng.sample(names, rng.choice((1, 2, 3, 12))):
+            columns[name] = rng.choice(("", "0", "-1", "nan", "inf", "1e400", "1e18", "abc", "3", "7", "0.5", "16384"))
+        spoilt.append(Cell(columns))
+    for row in predict_cells(spoilt, shipped_fit()):
+        assert row.note if row.step_s is None else row.low < row.tokens_per_gpu_s < row.high  # type: ignore[operator]
+
+
+def test_a_row_of_a_source_that_taught_the_model_has_an_interval_of_its_own() -> None:
+    cell = next(cell for cell in read_cells(TABLE) if cell.source == "llm-foundry")
+    stranger = Cell({**cell.columns, "source": "nobody"})
+    seen, unseen = predict_cells([cell, stranger], shipped_fit())
+    assert seen.tokens_per_gpu_s == unseen.tokens_per_gpu_s
+    assert seen.high / seen.low < unseen.high / unseen.low  # type: ignore[operator]

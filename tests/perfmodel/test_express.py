@@ -110,6 +110,26 @@ def test_a_blank_is_filled_by_the_programs_habits():
     assert (old.sharding, old.recompute, old.flash_attention) == ("none", "full", False)
 
 
+def test_what_a_row_leaves_open_is_known_of_its_step():
+    stated, blank = job_of(recompute="full"), job_of(recompute="", micro_batch="", tp="", pp="")
+    assert (stated.recompute_stated, stated.microbatch_stated, stated.layout_stated) == (True, True, True)
+    assert (blank.recompute_stated, blank.microbatch_stated, blank.layout_stated) == (False, False, False)
+    assert job_of(framework="nanotron", zero_stage_or_fsdp="zero1", recompute="").recompute_stated
+
+
+def test_float16_gradients_of_megatron_are_kept_in_16_bits():
+    half, brain = (
+        job_of(framework="Megatron-LM", zero_stage_or_fsdp="", year="2024", precision=name) for name in ("fp16", "bf16")
+    )
+    assert (half.gradient_bytes, brain.gradient_bytes) == (2, 4)
+
+
+def test_megatron_bridges_ddp_shards_its_optimizer():
+    columns = {"zero_stage_or_fsdp": "ddp", "year": "2025"}
+    assert job_of(framework="Megatron-Bridge/Megatron-Core", **columns).sharding == "zero1"
+    assert job_of(framework="Megatron-LM", **columns).sharding == "none"
+
+
 def test_a_row_that_states_a_field_is_taken_at_its_word():
     assert job_of(recompute="none").recompute == "none"
     assert job_of(attention="unfused (Megatron fused softmax)").flash_attention is False

@@ -50,3 +50,11 @@ def test_a_run_that_took_steps_and_then_ran_out_of_memory_is_out_of_memory():
     assert outcome_of(Cell({"oom": "1", "tokens_per_s_per_gpu": "5"})) == "oom"
     assert outcome_of(Cell({"oom": "crash_or_oom"})) == "crash_or_oom"
     assert outcome_of(Cell({})) == "ok"
+
+
+def test_memory_is_bytes_whatever_a_source_calls_a_gigabyte():
+    cells = [
+        Cell({**GPT, "source": source, "mem_gb_per_gpu": "10"}) for source in ("torchtitan", "ultrascale-playbook")
+    ]
+    _, jobs, _ = jobs_of(cells)
+    assert list(measured(cells, jobs).memory_bytes) == [10e9, 10 * 2**30]

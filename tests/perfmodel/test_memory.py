@@ -92,6 +92,89 @@ def test_a_small_vocabulary_takes_little_for_logits():
     assert small == pytest.approx(large / 128.256)
 
 
+def test_nanotron_reports_its_first_stage_which_has_more_layers_and_no_logits():
+    # build_model of nanotron/models/base.py: (32 layers and a head of 2.4) / 4 stages = 8.6, so 9 layers on the first
+    staged = {"shape": LLAMA3_8B, "pp": 4, "num_microbatches": 8, "sharding": "none", "dp_shard": 1}
+    even, balanced = memory_bytes(
+        jobs(staged | {"framework": "megatron"}, staged | {"framework": "nanotron"}), PRIORS
+    ).state_bytes
+    table, layer = 12 * 128256 * 4096, 12 * 218.1e6
+    assert (balanced - table) / layer == pytest.approx(9, rel=0.01)
+    assert (even - table) / layer == pytest.approx(8, rel=0.01)
+    assert memory_bytes(jobs(staged | {"framework": "nanotron"}), PRIORS).logit_bytes[0] == 0
+
+
+def test_nanotrons_layer_keeps_20_hidden_and_8_feed_forward_bytes_a_token():
+    # saved by TritonRMSNorm, both column and row linears, flash-attn and GLUActivation of nanotron/models/llama.py
+    kept = layer_activation_bytes(jobs({"framework": "nanotron"}))[0]
+    assert kept == pytest.approx(2 * 4096 * (20 * 4096 + 8 * 11008))
+
+
+def test_gradients_exist_in_as_many_forms_as_a_program_keeps():
+    plain = {"sharding": "none", "dp_shard": 1, "num_microbatches": 4}
+    half, late, fused = memory_bytes(
+        jobs(
+            plain | {"framework": "megatron-deepspeed", "gradient_bytes": 2.0},
+            plain | {"framework": "megatron-deepspeed"},
+            plain | {"framework": "megatron"},
+        ),
+        PRIORS,
+    ).gradient_bytes
+    assert (half, late, fused) == pytest.approx((2 * 6.738e9, 6 * 6.738e9, 4 * 6.738e9), rel=0.01)
+
+
+def test_a_float32_copy_of_gradients_is_reserved_beside_activations_but_not_allocated_with_them():
+    half, whole = (
+        memory_bytes(jobs({"framework": "deepspeed", "gradient_bytes": amount}), PRIORS) for amount in (2.0, 4.0)
+    )
+    copy = 4 * 6.738e9 / 8
+    assert half.reserved_bytes[0] == pytest.approx(1.10 * (half.allocated_bytes[0] + copy), rel=0.01)
+    assert whole.reserved_bytes[0] == pytest.approx(1.10 * whole.allocated_bytes[0])
+
+
+def test_a_pipeline_of_fsdp2_keeps_whole_gradients_until_its_last_microbatch():
+    one, many = memory_bytes(
+        jobs(*({"pp": 4, "num_microbatches": n, "reshard_after_forward": False} for n in (1, 8))), PRIORS
+    ).gradient_bytes
+    assert many - one == pytest.approx(4 * (8 * 202.4e6 + 32000 * 4096), rel=0.01)
+
+
+def test_the_bytes_of_a_logit_depend_on_who_computes_the_loss():
+    changes = (
+        {"compiled": True},
+        {"compiled": True, "loss_compiled": False},
+        {"framework": "megatron"},
+        {"framework": "composer"},
+    )
+    assert list(memory_bytes(jobs(*changes), PRIORS).logit_bytes / (2 * 4096 * 32000)) == [4, 14, 10, 4]
+
+
+def test_logits_and_a_recomputed_layer_are_not_there_at_once():
+    full = memory_bytes(jobs({"recompute": "full"}), PRIORS)
+    parts = full.parameter_bytes + full.gradient_bytes + full.state_bytes + full.activation_bytes + full.logit_bytes
+    assert full.allocated_bytes[0] < parts[0]
+
+
+@pytest.mark.parametrize(
+    ("open_field", "changes"),
+    [
+        ("recompute_stated", {"microbatch": 6}),
+        ("microbatch_stated", {"microbatch": 6}),
+        ("layout_stated", {"sharding": "none", "dp_shard": 1, "dp_replicate": 64}),
+    ],
+)
+def test_what_a_source_leaves_open_is_not_held_against_a_jobs_fitting(open_field, changes):
+    use = memory_bytes(jobs(changes, changes | {open_field: False}), PRIORS)
+    assert list(use.fits) == [False, True]
+    assert use.allocated_bytes[0] == use.allocated_bytes[1]
+
+
+def test_what_an_allocator_only_caches_does_not_keep_a_job_from_fitting():
+    ample, tight, short = (memory_bytes(jobs({"seq": seq}), PRIORS) for seq in (4096, 5120, 6144))
+    assert [use.fits[0] for use in (ample, tight, short)] == [True, True, False]
+    assert [use.margin_bytes[0] > 0 for use in (ample, tight, short)] == [True, False, False]
+
+
 # rank_peak_bytes of data/raw/h200, GiB
 @pytest.mark.parametrize(
     ("measured_gib", "changes"),

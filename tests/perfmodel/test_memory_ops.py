@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from falloff.perfmodel.memory_ops import layer_params, memory_seconds, shard_copy_seconds
+from falloff.perfmodel.memory_ops import accumulation_bytes, layer_params, memory_seconds, shard_copy_seconds
 from falloff.spec.network import Network
 from tests.perfmodel.example_jobs import GPT_22B, LLAMA3_8B, PRIORS, jobs
 
@@ -54,3 +54,17 @@ def test_a_network_without_a_gate_moves_less_of_its_feed_forward():
     gated = dataclasses.replace(GPT_22B, mlp_matrices=3)
     two, three = memory_seconds(jobs({"shape": GPT_22B}, {"shape": gated}), PRIORS).backward_s
     assert two < three
+
+
+def test_gradients_are_added_by_themselves_only_over_microbatches_that_keep_them_whole():
+    plain = {"sharding": "zero1", "num_microbatches": 4}
+    alone, once, within, sharded = accumulation_bytes(
+        jobs(
+            plain,
+            {**plain, "num_microbatches": 1},
+            {**plain, "accumulates_in_product": True},
+            {**plain, "sharding": "zero3"},
+        )
+    )
+    assert alone == 2 + 2 * 4
+    assert once == within == sharded == 0

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from falloff.perfmodel import collectives, pipeline
+from falloff.perfmodel import collectives, compute, pipeline
 from falloff.perfmodel.jobs import Job, Jobs, Shape, stack
 from falloff.perfmodel.parameters import Values, by_name
 from falloff.perfmodel.pipeline import Pipeline, layers_of_stage, message_bytes, schedule
@@ -92,3 +92,11 @@ def test_a_send_is_one_microbatch_of_activations() -> None:
 def test_stages_between_nodes_send_slower_than_within_one() -> None:
     within, between = pipeline.send_s(jobs_of(pp=2), VALUES)[0], pipeline.send_s(jobs_of(pp=2, dp_shard=8), VALUES)[0]
     assert between > 3 * within
+
+
+def test_sends_that_are_described_first_take_longer() -> None:
+    values = Values(parameters=by_name((*collectives.PARAMETERS, *pipeline.PARAMETERS, *compute.PARAMETERS)))
+    plain, described = (
+        float(pipeline.send_s(jobs_of(pp=4, framework=name), values)[0]) for name in ("other", "nanotron")
+    )
+    assert described > plain + 20 * values.get("host_s_per_kernel", "nanotron") * 0.99

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from falloff.perfmodel import collectives, overlap, traffic
+from falloff.perfmodel import collectives, compute, overlap, traffic
 from falloff.perfmodel.effects import Effects
 from falloff.perfmodel.jobs import Job, Jobs, Shape, stack
 from falloff.perfmodel.parameters import Values, by_name
@@ -193,3 +193,34 @@ def test_recomputation_repeats_the_forwards_collectives_once() -> None:
         for how in ("none", "full")
     )  # fmt: skip
     assert again == pytest.approx(plain * 1.5)
+
+
+WHOLE = Values(parameters=by_name((*collectives.PARAMETERS, *compute.PARAMETERS)))
+
+
+def test_gathering_lists_of_parts_costs_by_the_rank() -> None:
+    def seconds(framework: str, ranks: int) -> float:
+        jobs = jobs_of(dp_shard=ranks, framework=framework, recompute="full", distributed_overlap=False)
+        return float(traffic.data_parallel_seconds(jobs, WHOLE).gather.layer[0])
+
+    few, many = (seconds("deepspeed-v0.3", ranks) - seconds("deepspeed", ranks) for ranks in (64, 1024))
+    assert 0 < few < many
+    per_part = WHOLE.get("host_s_per_kernel", "deepspeed-v0.3") * 4
+    assert many - few == pytest.approx(960 * per_part, rel=0.05)
+
+
+def test_what_is_recomputed_is_gathered_once_more_by_deepspeed_of_2021_alone() -> None:
+    for framework, times in (("deepspeed-v0.3", 2.0), ("deepspeed", 1.0)):
+        jobs = jobs_of(dp_shard=64, framework=framework, recompute="full")
+        assert overlap.repeats(jobs)[1][0] == times
+
+
+def test_reducing_by_buckets_moves_as_much_in_more_calls() -> None:
+    def reduced(framework: str) -> tuple[float, float]:
+        calls = traffic.data_parallel(jobs_of(dp_replicate=64, sharding="none", framework=framework))
+        found = [call for call in calls if call.kind == "all_reduce" and call.place == "layer" and call.count[0] > 0]
+        return sum(float(c.count[0]) for c in found), sum(float(c.count[0] * c.message_bytes[0]) for c in found)
+
+    (few, whole), (many, same) = reduced("other"), reduced("nanotron")
+    assert many > 10 * few
+    assert whole == pytest.approx(same)

@@ -5,14 +5,18 @@ import pytest
 
 from falloff.perfmodel.baselines import naive_tokens
 from falloff.perfmodel.choices import choice_of, groups_of
+from falloff.perfmodel.claims import Claim
 from falloff.perfmodel.families import FAMILIES, MPT
+from falloff.perfmodel.goals import Goal, goals_of
 from falloff.perfmodel.intervals import bounds_known, bounds_unseen, naive_bounds, whole_fit
 from falloff.perfmodel.parameters import Parameter, by_name
 from falloff.perfmodel.retention import losses, retention_of
 from falloff.perfmodel.scoreboard import board_of
-from falloff.perfmodel.scoreboard_text import Goal, goals_of, text_of
+from falloff.perfmodel.scoreboard_text import text_of
 from falloff.perfmodel.scores import step_errors, summarise
+from falloff.perfmodel.shortfalls import reason
 from falloff.perfmodel.validate import Model, known, read_table, scored_of, unseen
+from falloff.perfmodel.widths import LEAST_REACH
 
 # one number a generation and one a framework: enough to run the whole harness in seconds
 PARAMETERS = by_name(
@@ -143,17 +147,48 @@ def test_a_goal_that_could_not_be_scored_is_not_met():
     assert not Goal("rank", 0.7, 0.8, "", -1).is_met
 
 
-def test_the_report_names_every_family_and_what_falls_short(table):
+def test_the_report_begins_with_the_table_then_says_what_falls_short_and_what_of_the_claims(table):
     board = board_of(table, MODEL)
-    text = text_of(board)
-    assert all(family.name in text for family in FAMILIES)
+    text = text_of(board, [Claim("C1", "a loss", -37.2, -41.0, "%", remark="as it falls")])
+    head, _, rest = text.partition("goals are met. What falls short, and why:")
+    short, _, claims = rest.partition("The study's claims")
+    assert all(family.name in head for family in FAMILIES)
     for goal in goals_of(board):
-        assert (goal.name in text.partition("goals are met")[2]) == (not goal.is_met)
-    assert max(map(len, text.splitlines())) < 200
+        sentences = [line for line in short.splitlines() if line.startswith(f"- {goal.name}: ")]
+        assert len(sentences) == (not goal.is_met)
+        assert all(line.endswith(".") and ": " in line.partition("was the goal")[2] for line in sentences)
+    assert "-41.0 %" in claims.partition("The same in detail")[0]
+    assert max(map(len, head.splitlines())) < 200
+
+
+def test_what_falls_short_is_said_with_the_side_of_its_errors(table):
+    board = board_of(table, MODEL)
+    goal = next(goal for goal in goals_of(board) if goal.name == "SC'21 ZeRO-3 (a)")
+    words = reason(board, goal)
+    bias = next(one for one in board.families if one.family.name == "SC'21 ZeRO-3").ours_unseen.bias
+    assert f"{100 * bias:+.0f} %" in words
 
 
 def test_the_fit_to_ship_knows_every_source_and_has_widths_from_held_out_errors(table, away, near):
-    found = whole_fit(table, MODEL, [away, *near.values()])
+    found = whole_fit(table, MODEL, away, list(near.values()))
     assert set(found.sources) == set(table.sources[table.learnable])
-    assert len(found.widths) == 3
-    assert min(found.widths) > 1
+    assert set(found.widths.sources) == set(table.sources[near["models"].made | near["GPU counts"].made])
+    assert all(reach.below >= LEAST_REACH for two in found.widths.sources.values() for reach in two)
+    assert found.widths.unseen[0] != found.widths.unseen[1]
+
+
+def test_an_interval_of_an_unseen_source_does_not_depend_on_its_own_rates(table, away):
+    own = table.sources == "korthikanti2022"
+    rates = np.where(own, table.real * 3, table.real)
+    changed = dataclasses.replace(table, measured=dataclasses.replace(table.measured, tokens_per_gpu_s=rates))
+    one, two = bounds_unseen(table, away), bounds_unseen(changed, away)
+    assert (one.low[own & away.made] == two.low[own & away.made]).all()
+
+
+def test_an_interval_of_a_fold_does_not_depend_on_the_rates_of_that_fold(table, near):
+    column = near["models"]
+    own = column.fold == 1
+    rates = np.where(own, table.real * 3, table.real)
+    changed = dataclasses.replace(table, measured=dataclasses.replace(table.measured, tokens_per_gpu_s=rates))
+    one, two = bounds_known(table, column), bounds_known(changed, column)
+    assert (one.high[own] == two.high[own]).all()

@@ -33,6 +33,12 @@ _EXPONENTIALS = {"v100": 0.15, "a100": 0.18, "h100": 0.30, "b200": 0.80}
 _SOME_EXPONENTIALS = 0.30
 # generations whose best kernel needs other instructions than FlashAttention-2 has
 _NEEDS_OWN_KERNEL = ("h100", "b200")
+# FlashAttention-2's rate there over the best kernel's; elsewhere it is the best (Shah et al. 2024, figures 5 and 6)
+_FLASH_2 = 0.62
+# FlashAttention-2 and its kin know no instruction newer than Ampere's, of which a B200 does no more than an H100: the
+# rate of the best kernel on H100 over that on B200 (0.62 of 989 and 0.58 of 2,250 TFLOP/s)
+_OLD_ON_BLACKWELL = 0.47
+_ASKS_CUDNN = ("megatron", "maxtext", "falloff", "meta")
 
 PARAMETERS = (
     Parameter(
@@ -48,6 +54,7 @@ PARAMETERS = (
         "H100 with cuDNN 539 (Shah et al. 2024, figure 5); A100: 0.565 at 1,024 blocks (SimuMax), 0.68 at many; B200: "
         "1,418 of 2,250 (flash-attention, pull 2280), cuDNN before it lower; V100: a guess",
         group_priors={"v100": 0.35, "a100": 0.68, "h100": 0.62, "b200": 0.58, "mi300": 0.35},
+        group_spreads={"a100": 0.08, "h100": 0.08},
     ),
     Parameter(
         name="attention_kernel",
@@ -56,17 +63,19 @@ PARAMETERS = (
         low=0.3,
         high=1.1,
         shared_by="framework",
-        meaning="rate of the framework's fused attention over the best one, on chips for which FlashAttention-2 was "
-        "not written (Hopper, Blackwell)",
+        meaning="rate of the framework's fused attention over the best one on chips for which FlashAttention-2 was "
+        "not written (Hopper, Blackwell); over 0.62 on others, where FlashAttention-2 is the best",
         source="FlashAttention-2 on H100: 0.62 of cuDNN, forward and backward, causal and not (Shah et al. 2024, arXiv "
-        "2407.08608, figures 5 and 6); Megatron's Transformer Engine asks cuDNN first, PyTorch FlashAttention-2",
+        "2407.08608, figures 5 and 6); Megatron's Transformer Engine asks cuDNN first, PyTorch FlashAttention-2; "
+        "llm-foundry's benchmarks FlashAttention in Triton (attn_impl of its submit_benchmarks.py), over which "
+        "FlashAttention-2 is 1.3 to 2.5 times as fast (Dao 2023, arXiv 2307.08691, section 4.1)",
         group_priors={
             "falloff": 1.0,
             "megatron": 0.95,
             "maxtext": 0.95,
             "meta": 0.9,
             "torchtitan": 0.65,
-            "composer": 0.62,
+            "composer": 0.40,
             "nanotron": 0.62,
             "deepspeed": 0.62,
             "torchtune": 0.62,
@@ -84,11 +93,11 @@ PARAMETERS = (
         source="Megatron-LM, fused_softmax.py: scores written, scaled, masked and normalised in one pass, dropped",
     ),
 )
-# Bytes that unfused attention moves a score. Forward: scores written (2), softmax reads and writes (4), dropout reads,
-# writes and keeps its mask (5), the product with values reads (2). Backward: the mirror of these, and the products'
-# operands (dV reads 2; dP is written 2; dropout 5; softmax reads two and writes one, 6; dQ and dK read 4).
-_FORWARD_SCORE_BYTES = 13.0
-_BACKWARD_SCORE_BYTES = 19.0
+# Bytes that unfused attention moves a score beside its products. Forward: softmax reads the half below the diagonal and
+# writes all (3; scaled_upper_triang_masked_softmax.h of Megatron-LM), dropout reads, writes and keeps its mask (5).
+# Backward: dropout reads gradient and mask and writes (5), softmax reads halves of two and writes one (4).
+_FORWARD_SCORE_BYTES = 8.0
+_BACKWARD_SCORE_BYTES = 9.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +133,9 @@ def attention_flops(jobs: Jobs) -> Floats:
 def _flash(jobs: Jobs, values: Values, heads: Floats) -> AttentionSeconds:
     exponentials = _of_generation(jobs, _EXPONENTIALS, _SOME_EXPONENTIALS)
     own = np.isin(jobs.generation, _NEEDS_OWN_KERNEL)
-    kernel = np.where(own, values.of("attention_kernel", jobs), 1.0)
+    kernel = values.of("attention_kernel", jobs)
+    old = (jobs.generation == "b200") & ~np.isin(jobs.framework, _ASKS_CUDNN)
+    kernel = np.where(own, kernel * np.where(old, _OLD_ON_BLACKWELL, 1.0), np.minimum(kernel / _FLASH_2, 1.0))
     rate = values.of("attention_share", jobs) * kernel * jobs.peak_half_flops
     flops = attention_flops(jobs)
     blocks = jobs.microbatch * heads * np.ceil(jobs.seq / jobs.cp / BLOCK)
@@ -142,15 +153,18 @@ def _flash(jobs: Jobs, values: Values, heads: Floats) -> AttentionSeconds:
 
 
 def _unfused(jobs: Jobs, values: Values, heads: Floats) -> AttentionSeconds:
-    """Two products of the whole square a head and passes over its scores, one after the other."""
+    """Two products of the whole square a head, four backward, and passes over its scores, one after the other.
+
+    Products that make scores (and their gradients) write them, the others read them, beside their own work.
+    """
     rates = product_rates(jobs, values, half=True)
     queries, count = jobs.seq / jobs.cp, jobs.microbatch * heads
-    scores = gemm_seconds(queries, jobs.seq, jobs.head_size, rates, count=count, result_bytes=0.0)
+    scores = gemm_seconds(queries, jobs.seq, jobs.head_size, rates, count=count)
     outputs = gemm_seconds(queries, jobs.head_size, jobs.seq, rates, count=count)
     passes_s = values.of("attention_unfused", jobs) * count * queries * jobs.seq / _bandwidth(jobs)
     return AttentionSeconds(
         forward_s=scores + outputs + passes_s * _FORWARD_SCORE_BYTES + 2 * KERNEL_S,
-        backward_s=2 * scores + 2 * outputs + passes_s * _BACKWARD_SCORE_BYTES + 2 * KERNEL_S,
+        backward_s=scores + 3 * outputs + passes_s * _BACKWARD_SCORE_BYTES + 2 * KERNEL_S,
     )
 
 

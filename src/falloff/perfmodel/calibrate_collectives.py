@@ -231,7 +231,7 @@ class Problem:
     @property
     def spreads(self) -> Floats:
         """Return the priors' standard deviations, of the logarithm."""
-        return np.array([self.parameters[name].spread for name, _ in self.coordinates])
+        return np.array([self.parameters[name].spread_of(group) for name, group in self.coordinates])
 
 
 def predicted_s(problem: Problem, values: Values) -> Floats:

@@ -52,13 +52,22 @@ DATA_SHEET = (
         name="fabric_efficiency",
         prior=0.85,
         spread=0.12,
-        low=0.3,
+        low=0.05,
         high=0.97,
         shared_by="fabric",
         meaning="bus bandwidth between nodes at large messages, over the NICs' rate",
         source="0.97 is what headers leave of a 400 Gb/s line; 370 of 400 GB/s on eight such NICs of InfiniBand "
-        "(nccl_allreduce_readoff); others in want of data",
-        group_priors={"infiniband": 0.92, "roce": 0.88, "efa": 0.80, "omnipath": 0.7, "ethernet": 0.7, "unknown": 0.85},
+        "(nccl_allreduce_readoff); Omni-Path as NCCL drove it: AllReduce at 30 to 90 Gb/s of 400 on four nodes of "
+        "V100, 44 to 57 on sixteen, 15 to 42 on four of A100, where twice the message is counted (bigscience, "
+        "experiments/bandwidth); others in want of data",
+        group_priors={
+            "infiniband": 0.92,
+            "roce": 0.88,
+            "efa": 0.80,
+            "omnipath": 0.13,
+            "ethernet": 0.7,
+            "unknown": 0.85,
+        },
     ),
     Parameter(
         name="fabric_hop_factor",
@@ -88,11 +97,13 @@ DATA_SHEET = (
         name="send_efficiency",
         prior=0.85,
         spread=0.12,
-        low=0.3,
+        low=0.05,
         high=1.0,
         shared_by="fabric",
         meaning="rate of one rank's sends to one peer elsewhere through two channels, over its share of the NICs",
-        source="SendRecv on EFA (smol-playbook): 42 GB/s of 50 up to four nodes, 21 above",
+        source="SendRecv on EFA (smol-playbook): 42 GB/s of 50 up to four nodes, 21 above; Omni-Path's NICs, as NCCL "
+        "drove them, carry no more for sends than for rings (fabric_efficiency)",
+        group_priors={"omnipath": 0.13},
     ),
     Parameter(
         name="pipelining",

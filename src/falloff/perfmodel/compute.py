@@ -13,6 +13,7 @@ from falloff.perfmodel.gemm import Rates, gemm_seconds, product_rates
 from falloff.perfmodel.jobs import Floats, Jobs
 from falloff.perfmodel.launch import launch_seconds
 from falloff.perfmodel.memory_ops import (
+    accumulation_bytes,
     attention_params,
     effective_bandwidth,
     layer_params,
@@ -29,8 +30,6 @@ _STOPS_EARLY = ("torchtitan", "falloff", "torchtune", "composer")
 # kept (src/falloff/bench/recompute.py; torchtitan/parallelisms/parallelize_llama.py). Others recompute attention alone
 # (Korthikanti et al. 2022, arXiv 2205.05198, section 5).
 _SELECTS_OPERATORS = ("torchtitan", "falloff")
-# programs that add a microbatch's weight gradients to float32 buffers within the product
-_ACCUMULATES_IN_PRODUCT = ("megatron", "megatron-deepspeed")
 
 # Bytes a logit for the loss, beyond the product's: compiled, the kernels of our H200 trace take 3.3 ms for 1.05e9
 # logits; eager copies to float32 (2 + 4), log-softmax (4 + 4), and back (4 + 4, then 4 + 2).
@@ -63,7 +62,7 @@ PARAMETERS = (
         "other kernels",
         source="H200: 54 ms of multi-tensor kernels for 6.7e9 parameters at 28 bytes, 44 at full rate "
         "(data/raw/h200, llama2-7b-dp_shard1-b5e9d05f)",
-        group_priors={"deepspeed": 1.5, "composer": 1.5, "maxtext": 1.1},
+        group_priors={"deepspeed": 1.5, "deepspeed-v0.3": 1.5, "composer": 1.5, "maxtext": 1.1},
     ),
 )
 
@@ -190,7 +189,7 @@ def head_seconds(jobs: Jobs, values: Values, duty: Floats | float = 1.0) -> Head
         head_backward=_parts(
             (dgrad_s + wgrad_s) * jobs.task_factor,
             zero,
-            (loss[1] * tokens * columns + 3 * norm) / bandwidth,
+            (loss[1] * tokens * columns + 3 * norm + accumulation_bytes(jobs) * columns * jobs.hidden) / bandwidth,
             20 * host_s,
         ),
     )
@@ -285,8 +284,7 @@ def _weights(jobs: Jobs) -> tuple[Floats, Floats, Floats, Floats]:
 
 def _gradient_bytes(jobs: Jobs) -> Floats:
     """Return the bytes that a weight gradient's product moves for each output, [n]."""
-    adds = np.isin(jobs.framework, _ACCUMULATES_IN_PRODUCT)
-    return np.where(adds, 2 * jobs.gradient_bytes, 2.0)
+    return np.where(jobs.accumulates_in_product, 2 * jobs.gradient_bytes, 2.0)
 
 
 def _loss_bytes(jobs: Jobs) -> tuple[Floats, Floats]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from falloff.perfmodel.cell_shapes import shape_of_cell
 from falloff.perfmodel.cells import Cell
-from falloff.perfmodel.frameworks import Habits, habits_of
+from falloff.perfmodel.frameworks import Habits, compiles_loss, habits_of
 from falloff.perfmodel.jobs import Job, Jobs, Precision, Recompute, Sharding, stack
 from falloff.perfmodel.machines import machine_of
 
@@ -42,7 +42,7 @@ _SHARDINGS: dict[str, Sharding] = {
     "hsdp": "zero3",
 }
 _RECOMPUTES = ("none", "selective", "full")
-_OFFLOAD = re.compile(r"cpu (?:optimizer )?offload(?!\s*=\s*false)")
+_OFFLOAD = re.compile(r"(?:cpu (?:optimizer )?|full )offload(?!\s*=\s*false)")
 _UNFUSED = ("unfused", "fused softmax", "no flash", "eager", "math")
 # With frozen weights backward passes the error on (one product a layer) and forms no weight gradients (the other).
 _FROZEN_BACKWARD = 0.5
@@ -113,6 +113,9 @@ def _express(cell: Cell) -> Expressed:
         sharding=sharding,
         precision=precision,
         framework=habits.name,
+        recompute_stated=bool(cell.text("recompute")) or habits.recompute_is_fixed,
+        microbatch_stated=cell.number("micro_batch") is not None,
+        layout_stated=not layout.assumed,
         **_habits(cell, habits, layout),
         **_task(cell, habits, precision),
     )
@@ -139,7 +142,10 @@ def _habits(cell: Cell, habits: Habits, layout: "_Layout") -> dict[str, Any]:
     return {
         "recompute": cast(Recompute, recompute),
         "sequence_parallel": (habits.sequence_parallel if parallel is None else parallel) and layout.tp > 1,
+        "replays_graphs": habits.replays_graphs,
+        "accumulates_in_product": habits.accumulates_in_product,
         "compiled": habits.compiled if compiled is None else compiled,
+        "loss_compiled": compiles_loss(habits, cell.text("framework_version"), cell.count("year")),
         "flash_attention": flash,
         "causal": flash,  # fused softmax kernels mask the upper half but their products compute it
         "reshard_after_forward": habits.reshards_after_forward and not (habits.name == "torchtitan" and layout.pp > 1),
@@ -153,6 +159,7 @@ def _task(cell: Cell, habits: Habits, precision: Precision) -> dict[str, Any]:
     if task not in ("pretrain", "sft", "lora"):
         raise ValueError(f"task is {task!r}; allowed: pretrain, sft, lora")
     whole = 4.0 if precision == "float32" else habits.param_bytes
+    gradient = habits.float16_gradient_bytes if precision == "float16" else habits.gradient_bytes
     if task == "lora":
         tiny = 0.01  # of a per cent of the parameters or so: adapters of rank 16
         return {
@@ -160,13 +167,13 @@ def _task(cell: Cell, habits: Habits, precision: Precision) -> dict[str, Any]:
             "param_bytes": whole,
             "reduce_bytes": habits.reduce_bytes * tiny,
             "state_bytes": habits.state_bytes * tiny,
-            "gradient_bytes": habits.gradient_bytes * tiny,
+            "gradient_bytes": gradient * tiny,
         }
     return {
         "param_bytes": whole,
         "reduce_bytes": habits.reduce_bytes,
         "state_bytes": habits.state_bytes,
-        "gradient_bytes": habits.gradient_bytes,
+        "gradient_bytes": gradient,
     }
 
 
@@ -184,6 +191,9 @@ def _sharding_of(cell: Cell, habits: Habits) -> Sharding:
     if cell.text("task").casefold() == "lora" and not text:
         return "none"  # with frozen weights there is nothing to shard but them
     if not text:
+        return habits.sharding
+    # Megatron-Bridge's tables say only that FSDP is off; its recipes shard the optimizer (use_distributed_optimizer)
+    if text == "ddp" and "megatron-bridge" in cell.text("framework").casefold():
         return habits.sharding
     if text not in _SHARDINGS:
         raise ValueError(f"zero_stage_or_fsdp is {text!r}; allowed: {', '.join(_SHARDINGS)}")

@@ -63,12 +63,13 @@ REFERENCES = {
     "mi300": Reference(peak_flops=1307.4e12, power_w=750, burst=0.60),
 }
 # Sustained rate against power limit: dynamic power grows with the clock's cube where voltage follows it, an exponent of
-# 0.33, and with the clock where voltage stays, one of 1. An A100 of 300 W (PCIe) holds 0.76 to 0.80 of the peak as the
-# limit of a smooth maximum (SimuMax); 0.4 then makes it 0.88 at 400 W, where bursts reach 0.87.
-POWER_EXPONENT = 0.4
-# What the chip draws, of its limit, while neither products nor attention run: a guess between the 199 W of 700 of a
-# step that waits for its host and the 690 W of a full one (H200, docs/lab.md); copies and collectives lie between.
-OTHER_DRAW = 0.55
+# 0.33, and with the clock where voltage stays, one of 1. Our H200 gives 0.7: products would draw 1.28 of the limit at
+# the boost clock (power.py) and hold 690 of 828 TFLOP/s under it. An A100 of 300 W (PCIe) holds 0.76 to 0.80 of the
+# peak as the limit of a smooth maximum (SimuMax), one of 400 W 0.88: 0.4. The exponent is between them.
+POWER_EXPONENT = 0.55
+# What the chip draws, of its limit, while neither products nor attention run: between the 199 W of 700 of a step that
+# waits for its host and the nine tenths and more of memory-bound kernels (H200, docs/lab.md and power.py).
+OTHER_DRAW = 0.68
 
 PARAMETERS = (
     Parameter(
@@ -83,6 +84,7 @@ PARAMETERS = (
         "maximum (our kernel table and docs/lab.md); A100: 0.75 on the PCIe part (SimuMax) and MAMF 0.87 in bursts; "
         "V100: Markidis et al. 2018; B200: MAMF 0.78 in bursts, SimuMax 0.49 sustained",
         group_priors={"v100": 0.80, "a100": 0.88, "h100": 0.76, "b200": 0.64, "mi300": 0.52},
+        group_spreads={"a100": 0.05, "h100": 0.06},  # of which we have whole tables of products
     ),
     Parameter(
         name="gemm_low_precision",
@@ -158,7 +160,7 @@ def _tile_terms(m: Floats, n: Floats, k: Floats, rates: Rates, count: Floats | f
     best: Floats | None = None
     for rows, columns in TILES:
         tiles = np.ceil(m / rows) * np.ceil(n / columns) * count
-        split = np.clip(np.floor(rates.sms / tiles), 1.0, np.maximum(1.0, np.floor(k / SPLIT_K)))
+        split = np.clip(np.floor(rates.sms / tiles), 1.0, np.maximum(1.0, k / SPLIT_K))
         waves = np.ceil(tiles * split / rates.sms)
         cost = (1 + TILE_COST * (1 / rows + 1 / columns)) / (1 + TILE_COST * _BEST_TILE)
         terms = waves * (k / split + rates.prologue_k) * (rows * columns * cost)

@@ -99,14 +99,21 @@ class Job:
     flash_attention: bool = True
     causal: bool = True  # whether attention skips the masked half
     compiled: bool = False
+    loss_compiled: bool = True  # where layers are
     reshard_after_forward: bool = True
     reduce_every_microbatch: bool = True  # of FSDP and ZeRO-2; otherwise after the last one
     prefetch: int = 1
     distributed_overlap: bool = True  # whether data-parallel communication runs beside compute at all
     clips_gradients: bool = True  # by their norm over all parameters
+    replays_graphs: bool = False  # CUDA graphs: the host starts a layer's kernels at once
+    accumulates_in_product: bool = False  # weight gradients of a microbatch, added to float32 sums by the product
     framework: str = "torchtitan"
     nccl_minor: int = 21  # of NCCL 2; from 23 on it has PAT
     task_factor: float = 1.0  # backward over forward cost where weights are frozen (LoRA): see cells.py
+    # what a table leaves open is assumed in the fields above, and not held against a job's fitting in memory
+    recompute_stated: bool = True
+    microbatch_stated: bool = True
+    layout_stated: bool = True
 
     def __post_init__(self) -> None:
         require_positive(
@@ -158,12 +165,18 @@ class Jobs:
     flash_attention: Bools
     causal: Bools
     compiled: Bools
+    loss_compiled: Bools
     reshard_after_forward: Bools
     reduce_every_microbatch: Bools
     prefetch: Floats
     distributed_overlap: Bools
     clips_gradients: Bools
+    replays_graphs: Bools
+    accumulates_in_product: Bools
     task_factor: Floats
+    recompute_stated: Bools
+    microbatch_stated: Bools
+    layout_stated: Bools
     is_low_precision: Bools  # products in 8 or 4 bits
     peak_flops: Floats
     peak_half_flops: Floats

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.counting import Counts, counted_flops_per_token
 from falloff.perfmodel.jobs import Bools, Floats, Jobs
-from falloff.units import GIGA, TERA
+from falloff.units import GIB, GIGA, TERA
 
 MemoryKind = Literal["allocated", "reserved", "device"]
 Outcome = Literal["ok", "oom", "crash_or_oom"]
@@ -23,6 +23,9 @@ _COUNTS: dict[str, Counts] = {
     "ml-engineering": "model, causal",
     "megatron-bridge-skills": "model, causal",
 }
+
+# Sources that print GiB as "GB": nanotron divides max_memory_allocated by 1024**3 (create_table_log of helpers.py).
+_IN_GIB = ("ultrascale-playbook",)
 
 # Which memory a source reports. nanotron, torchtitan and DeepSpeed's table print torch's counters (reserved is what
 # torchtitan's metrics call max_reserved); the two bigscience tables and FlagPerf's read nvidia-smi, which sees the
@@ -59,14 +62,18 @@ class Measured:
 
 def measured(cells: Sequence[Cell], jobs: Jobs) -> Measured:
     """Return what the rows measured, which are the jobs' in the same order."""
-    memory = [cell.measured("mem_gb_per_gpu") for cell in cells]
     kinds = [MEMORY_KINDS.get(cell.source, "") for cell in cells]
     return Measured(
         tokens_per_gpu_s=_rates(cells, jobs),
-        memory_bytes=np.array([np.nan if value is None else value * GIGA for value in memory], dtype=float),
+        memory_bytes=_bytes(cells),
         memory_kind=np.array(kinds, dtype=np.str_),
         outcome=np.array([outcome_of(cell) for cell in cells], dtype=np.str_),
     )
+
+
+def _bytes(cells: Sequence[Cell]) -> Floats:
+    units = np.array([GIB if cell.source in _IN_GIB else GIGA for cell in cells], dtype=float)
+    return np.asarray(_column(cells, "mem_gb_per_gpu") * units, dtype=float)
 
 
 def outcome_of(cell: Cell) -> Outcome:

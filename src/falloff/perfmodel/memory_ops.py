@@ -13,7 +13,11 @@ from falloff.perfmodel.parameters import Parameter, Values
 # Passes over a token's hidden vector of 16 bits, a layer, where a compiler joins what it can. Counted from the kernels
 # of our H200 trace of Llama 3 8B, compiled (llama3-8b-dp_shard2-9083fb79, 8,192 tokens): 345 us of norms, residuals,
 # rotary positions and transpositions forward and 430 us backward, at 4.1 TB/s.
-_HIDDEN_PASSES = {"forward": 21.0, "backward": 27.0}
+_GATED_HIDDEN = {"forward": 21.0, "backward": 27.0}
+# A block of GPT's kind has no positions to turn. Counted from Megatron-LM's operators (v2.5, transformer.py), over the
+# 1.25 of elementwise_traffic: forward two norms 4, two of bias, dropout and residual 7, heads put together 2; backward
+# norms 8, dropout 5, residuals 6, gradients of biases 5, of heads 2 and of their splitting 6.
+_UNGATED_HIDDEN = {"forward": 10.5, "backward": 25.5}
 # Passes over a vector as wide as the feed-forward: gated forward reads two and writes one (166 us of 1.08 GB at
 # 4.3 TB/s); backward reads three, writes three (325 us). Without a gate one is read and one written, then two and one.
 _GATED_PASSES = {"forward": 3.0, "backward": 6.0}
@@ -24,7 +28,7 @@ _UNGATED_PASSES = {"forward": 2.0, "backward": 3.0}
 # of 12 at two shards: trace of data/raw/h200/llama3-8b-dp_shard2-9083fb79).
 _MASTER_BYTES = 4.0
 # fused norms and activation functions of apex, Transformer Engine, flash-attn or XLA
-_FUSES_BY_HAND = ("megatron", "megatron-deepspeed", "maxtext", "meta", "nanotron")
+_FUSES_BY_HAND = ("megatron", "megatron-v2", "megatron-deepspeed", "maxtext", "meta", "nanotron")
 _COPIES_SHARDS = ("torchtitan", "falloff")
 _CHUNK_CAT_SHARE = 0.5
 # 8-bit products: their operands are read for the greatest magnitude, read again and written in 8 bits, once as they
@@ -46,12 +50,14 @@ PARAMETERS = (
         "(megatron/core/fusions)",
         group_priors={
             "megatron": 1.25,
+            "megatron-v2": 1.25,
             "megatron-deepspeed": 1.25,
             "nanotron": 1.4,
             "composer": 1.6,
             "torchtitan": 1.9,
             "falloff": 1.8,
             "deepspeed": 1.6,
+            "deepspeed-v0.3": 1.25,
             "maxtext": 1.0,
             "meta": 1.1,
             "paddle": 1.4,
@@ -93,10 +99,22 @@ def memory_seconds(jobs: Jobs, values: Values) -> MemorySeconds:
     seconds = {}
     for step in ("forward", "backward"):
         moved = traffic * (_hidden_bytes(jobs, step) + _ffn_bytes(jobs, step)) + _cast_bytes(jobs, step)
+        if step == "backward":
+            moved = moved + accumulation_bytes(jobs) * layer_params(jobs)
         seconds[step] = moved / bandwidth + copies[step]
     return MemorySeconds(
         forward_s=seconds["forward"], backward_s=seconds["backward"], again_s=seconds["forward"] - copies["forward"]
     )
+
+
+def accumulation_bytes(jobs: Jobs) -> Floats:
+    """Return the bytes a parameter that adding a microbatch's gradient to those before it moves by itself, [n].
+
+    16 bits are read, and the sum, of as many bits as it is kept in, read and written (torch, AccumulateGrad;
+    nanotron, gradient_accumulator.py; DeepSpeed, bf16_optimizer.py). Sharded gradients are added as shards.
+    """
+    apart = (jobs.zero_stage < 3) & ~jobs.accumulates_in_product & (jobs.num_microbatches > 1)
+    return np.where(apart, 2.0 + 2.0 * jobs.gradient_bytes, 0.0)
 
 
 def effective_bandwidth(jobs: Jobs, values: Values) -> Floats:
@@ -147,7 +165,8 @@ def _hidden_bytes(jobs: Jobs, step: str) -> Floats:
     heads = 0.5 * jobs.hidden * layer_tokens(jobs) / jobs.tp
     whole = 0.5 * jobs.hidden * split_tokens(jobs)
     routed = np.where(jobs.experts > 1, 4 * jobs.active_experts * jobs.hidden * split_tokens(jobs), 0.0)
-    return 2 * (_HIDDEN_PASSES[step] * (heads + whole) + routed)
+    passes = np.where(jobs.mlp_matrices >= 3, _GATED_HIDDEN[step], _UNGATED_HIDDEN[step])
+    return 2 * (passes * (heads + whole) + routed)
 
 
 def _ffn_bytes(jobs: Jobs, step: str) -> Floats:

@@ -29,7 +29,9 @@ PARAMETERS = (
 )
 
 # overlap_param_gather (Megatron Core, distributed optimizer); DeepSpeed and nanotron gather before the next step begins
-_GATHERS_BESIDE_FORWARD = ("megatron", "nemo")
+_GATHERS_BESIDE_FORWARD = ("megatron",)
+# every module's parameters are released after its forward pass, the repeated one too (stage3.py, release_sub_module)
+_GATHERS_FOR_RECOMPUTATION = ("deepspeed-v0.3",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,7 +156,8 @@ def repeats(jobs: Jobs) -> tuple[Floats, Floats, Floats]:
     sharded = jobs.zero_stage == 3
     keeps = ~jobs.reshard_after_forward & (jobs.pp > 1)
     forwards = np.where(sharded, np.where(keeps, one, count), 0.0)
-    backwards = np.where(sharded & jobs.reshard_after_forward, count, 0.0)
+    again = np.where(np.isin(jobs.framework, _GATHERS_FOR_RECOMPUTATION) & (jobs.recompute == 2), 2.0, 1.0)
+    backwards = np.where(sharded & jobs.reshard_after_forward, count * again, 0.0)
     every = (jobs.zero_stage >= 2) & (jobs.pp == 1) & jobs.reduce_every_microbatch
     return forwards, backwards, np.where(every, count, one)
 

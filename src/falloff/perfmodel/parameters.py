@@ -20,7 +20,8 @@ class Parameter:
     """One number: its prior (a guess before any training cell, with its source), how far from it is plausible, bounds.
 
     spread is the prior's standard deviation of the natural logarithm: 0.1 is ten per cent either way. group_priors
-    are priors of single groups, such as a generation whose kernels were measured by themselves.
+    are priors of single groups, such as a generation whose kernels were measured by themselves; group_spreads are less
+    where these measurements are better.
     """
 
     name: str
@@ -32,10 +33,15 @@ class Parameter:
     meaning: str
     source: str
     group_priors: Mapping[str, float] = field(default_factory=dict)
+    group_spreads: Mapping[str, float] = field(default_factory=dict)
 
     def prior_of(self, group: str) -> float:
         """Return the prior of a group."""
         return self.group_priors.get(group, self.prior)
+
+    def spread_of(self, group: str) -> float:
+        """Return how far from its prior a group's value is plausible."""
+        return self.group_spreads.get(group, self.spread)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,14 @@ PARAMETERS = (
 )
 
 
+# Each of its sends is preceded by two that say the tensor's shape, which the receiving host reads one number after the
+# other before it asks for the data (nanotron, pipeline_parallel/p2p.py, _send_meta and _recv_meta): 7 numbers and 4 to
+# 6 of shape and stride read, copies to the device on the other side.
+_DESCRIBES_MESSAGES = ("nanotron",)
+_DESCRIPTION_BYTES = 56.0
+_DESCRIPTION_KERNELS = 20.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Pipeline:
     """A step's pipeline, seconds on the slowest stage: work_s + imbalance_s + bubble_s + send_s are the whole.
@@ -65,7 +73,13 @@ def send_s(jobs: Jobs, values: Values) -> Floats:
     """Return the seconds [n] of one send to the next stage; stages are the mesh's outermost axis."""
     stride = jobs.gpus / jobs.pp
     neighbours = np.where(stride * jobs.pp <= jobs.gpus_per_node, jobs.pp, 1.0)
-    return send_recv_s(message_bytes(jobs), jobs.pp, neighbours, jobs, values)
+    seconds = send_recv_s(message_bytes(jobs), jobs.pp, neighbours, jobs, values)
+    described = np.isin(jobs.framework, _DESCRIBES_MESSAGES) & (jobs.pp > 1)
+    if not described.any():
+        return seconds
+    small_s = send_recv_s(np.full(len(jobs), _DESCRIPTION_BYTES), jobs.pp, neighbours, jobs, values)
+    host_s = _DESCRIPTION_KERNELS * values.of("host_s_per_kernel", jobs)
+    return seconds + np.where(described, 2 * small_s + host_s, 0.0)
 
 
 def schedule(

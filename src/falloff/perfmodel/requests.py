@@ -136,6 +136,8 @@ def _choices(request: Request, habits: Habits) -> dict[str, Any]:
             habits.reshards_after_forward and not (habits.name == "torchtitan" and request.layout["pp"] > 1),
         ),
         "distributed_overlap": habits.overlaps,
+        "replays_graphs": habits.replays_graphs,
+        "accumulates_in_product": habits.accumulates_in_product,
     }
 
 

@@ -12,6 +12,7 @@ from falloff.perfmodel.attention import attention_seconds
 from falloff.perfmodel.compute import HeadSeconds, LayerSeconds, head_seconds, layer_seconds, optimizer_seconds
 from falloff.perfmodel.effects import ALL, Effects
 from falloff.perfmodel.jobs import Floats, Jobs
+from falloff.perfmodel.launch import launch_seconds
 from falloff.perfmodel.overlap import DataParallel, exposed_data_parallel
 from falloff.perfmodel.parameters import Parameter, Values, by_name
 from falloff.perfmodel.pipeline import Pipeline, layers_of_stage, schedule
@@ -37,7 +38,8 @@ PARAMETERS = by_name(
             "either side of them wait too",
             source="they stand between products that need them (Shoeybi et al. 2019, arXiv 1909.08053, section 3); "
             "Megatron-Core overlaps gathers with products (tp_comm_overlap)",
-            group_priors={"megatron-bridge": 0.6, "nemo": 0.6, "mlperf": 0.6},
+            # Core's recipes overlap them (tp_comm_overlap of NeMo, Bridge and MLPerf), its plain examples do not
+            group_priors={"megatron": 0.75},
         ),
         Parameter(
             name="step_overhead_s",
@@ -119,7 +121,7 @@ def _predict(
     jobs: Jobs, values: Values, effects_on: Effects, duty: Floats, waits: "_Waits", gathers: DataParallelSeconds
 ) -> Steps:
     layer, ends = layer_seconds(jobs, values, duty), head_seconds(jobs, values, duty)
-    optimizer_s = _optimizer_s(jobs, values, effects_on)
+    optimizer_s = _optimizer_s(jobs, values, effects_on, layer)
     pipe = _pipeline(jobs, values, layer, ends, waits)
     parallel = _data_parallel(jobs, values, layer, ends, waits, gathers, effects_on)
     count, layers = jobs.num_microbatches, jobs.layers / jobs.pp
@@ -131,15 +133,7 @@ def _predict(
     slowest_s = computed_s * effects.slowest_gpu(jobs, values, effects_on)
     jitter_s = computed_s * effects.jitter(jobs, values, effects_on)
     overhead_s = values.of("step_overhead_s", jobs)
-    step_s = (
-        pipe.total_s
-        + parallel.exposed_s
-        + parallel.slowed_s
-        + optimizer_s
-        + slowest_s
-        + jitter_s
-        + overhead_s
-    )
+    step_s = pipe.total_s + parallel.exposed_s + parallel.slowed_s + optimizer_s + slowest_s + jitter_s + overhead_s
     return Steps(
         step_s=step_s,
         gemm_s=passes.gemm_s,
@@ -163,8 +157,11 @@ def _predict(
     )
 
 
-def _optimizer_s(jobs: Jobs, values: Values, effects_on: Effects) -> Floats:
-    found = optimizer_seconds(jobs, values).total_s
+def _optimizer_s(jobs: Jobs, values: Values, effects_on: Effects, layer: LayerSeconds) -> Floats:
+    """Return the optimizer's seconds [n]; the host starts it while the device is still at the last backward pass."""
+    parts = optimizer_seconds(jobs, values)
+    ahead_s = layers_of_stage(jobs) * np.maximum(layer.backward_s - launch_seconds(jobs, values).backward_s, 0.0)
+    found = parts.memory_s + np.maximum(parts.launch_s - ahead_s, 0.0)
     if effects_on.shrinking_optimizer:
         return found
     # as if there were eight shards, however many there are

@@ -12,17 +12,31 @@ import numpy as np
 from falloff.perfmodel.collectives import SECONDS, Kind
 from falloff.perfmodel.effects import ALL, Effects, padded
 from falloff.perfmodel.jobs import Floats, Jobs
+from falloff.perfmodel.memory_ops import effective_bandwidth
 from falloff.perfmodel.overlap import Parts, repeats
 from falloff.perfmodel.parameters import Values
 from falloff.perfmodel.pipeline import layers_of_stage, message_bytes
+from falloff.units import MIB
 
 Axis = Literal["shard", "replicate", "tp", "cp", "ep", "pp"]
 When = Literal["forward", "backward", "step"]
 Place = Literal["first", "layer", "last"]
 
-# Programs whose tensor parallelism is torch's DTensor, which tells gradients that are partial sums by itself: it gathers
-# the head's input once, and reduces the gradients of norms that worked on parts of the sequence.
+# Programs whose tensor parallelism is torch's DTensor, which tells gradients that are partial sums by itself: it
+# gathers the head's input once, and reduces the gradients of norms that worked on parts of the sequence.
 _DTENSOR = ("torchtitan", "falloff")
+# DeepSpeed 0.3 gathers each tensor by itself into a list of parts, one a rank, and reduces it out of one
+# (partition_parameters.py, _allgather_param, _reduce_scatter_gradient, v0.3.15): the host cuts the list, and
+# torch copies every part from or to a flat buffer by a kernel of its own (ProcessGroupNCCL, allgather of lists).
+_GATHERS_LISTS = ("deepspeed-v0.3",)
+# host time of a part, in kernels through torch's operators: asking for the rank, cutting the part, starting its copy
+_LIST_KERNELS = 1.0
+_LIST_PASSES = 3.0  # over the whole tensor: filled with zeros, read from and written to the flat buffer
+# torch's DistributedDataParallel reduces by buckets of 25 MiB of the parameters' own bits unless told otherwise
+# (bucket_cap_mb; ddp_bucket_cap_mb of nanotron's configurations), each in float32 by nanotron's hook
+_REDUCES_BUCKETS = ("nanotron",)
+_BUCKET_BYTES = 25.0 * MIB
+_LISTED_TENSORS = 4.0  # of a layer; vectors are kept whole (stage3_param_persistence_threshold)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +164,9 @@ def data_parallel(jobs: Jobs, effects: Effects = ALL) -> tuple[Collective, ...]:
         call("all_gather", "shard", "forward", size * jobs.param_bytes, forwards * sharded)
         call("all_gather", "shard", "backward", size * jobs.param_bytes, again * sharded)
         call("all_gather", "shard", "step", size * jobs.param_bytes, partly * 1.0)
-        call("reduce_scatter", "shard", "backward", size * jobs.reduce_bytes, reductions * ~whole)
-        call("all_reduce", "shard", "backward", size * jobs.reduce_bytes, reductions * whole)
+        pieces = _buckets(jobs, size)
+        call("reduce_scatter", "shard", "backward", size * jobs.reduce_bytes / pieces, reductions * ~whole * pieces)
+        call("all_reduce", "shard", "backward", size * jobs.reduce_bytes / pieces, reductions * whole * pieces)
         call("all_reduce", "replicate", "backward", size * jobs.reduce_bytes / shards, reductions * ~whole)
     return tuple(found)
 
@@ -294,20 +309,26 @@ def data_parallel_seconds(jobs: Jobs, values: Values, effects: Effects = ALL) ->
     experts, apart = expert_parameters(jobs), np.maximum(ranks / jobs.ep, 1.0)
     apart_per_node = np.clip(np.floor(jobs.gpus_per_node / (jobs.tp * jobs.ep)), 1.0, apart)
 
-    def seconds(kind: Kind, size: Floats, expert_size: Floats) -> Floats:
-        dense = SECONDS[kind](size, ranks, per_node, jobs, values)
+    def seconds(kind: Kind, size: Floats, expert_size: Floats, tensors: float) -> Floats:
+        dense = SECONDS[kind](size, ranks, per_node, jobs, values) + _list_seconds(jobs, values, size, ranks, tensors)
         if not (experts > 0).any():
             return dense
         return dense + SECONDS[kind](expert_size, apart, apart_per_node, jobs, values)
 
     def of(place: Place, what: str) -> Floats:
+        tensors = _LISTED_TENSORS if place == "layer" else 1.0
         size, expert = getattr(parts, place), experts if place == "layer" else np.zeros(len(jobs))
         size = np.where((jobs.pp > 1) & (place == "first"), 0.0, size)
         if what == "gather":
-            return np.where(whole, 0.0, seconds("all_gather", size * jobs.param_bytes, expert * jobs.param_bytes))
+            return np.where(
+                whole, 0.0, seconds("all_gather", size * jobs.param_bytes, expert * jobs.param_bytes, tensors)
+            )
+        pieces = _buckets(jobs, size)
         size, expert = size * jobs.reduce_bytes, expert * jobs.reduce_bytes
         if what == "reduce":
-            return np.where(whole, seconds("all_reduce", size, expert), seconds("reduce_scatter", size, expert))
+            kinds: tuple[Kind, Kind] = ("all_reduce", "reduce_scatter")
+            reduced, scattered = (pieces * seconds(kind, size / pieces, expert, tensors) for kind in kinds)
+            return np.where(whole, reduced, scattered)
         kept = SECONDS["all_reduce"]((size + expert) / shards, copies, copies_per_node, jobs, values)
         return np.where(whole, 0.0, kept)
 
@@ -315,6 +336,21 @@ def data_parallel_seconds(jobs: Jobs, values: Values, effects: Effects = ALL) ->
         return Parts(first=of("first", what), layer=of("layer", what), last=of("last", what))
 
     return DataParallelSeconds(gather=parts_of("gather"), reduce=parts_of("reduce"), replicate=parts_of("replicate"))
+
+
+def _buckets(jobs: Jobs, params: Floats) -> Floats:
+    """Return in how many pieces a part's gradients are reduced [n]: 1 but for programs that reduce by small buckets."""
+    small = np.isin(jobs.framework, _REDUCES_BUCKETS) & (jobs.zero_stage < 3)
+    return np.where(small, np.maximum(2.0 * params / _BUCKET_BYTES, 1.0), 1.0)
+
+
+def _list_seconds(jobs: Jobs, values: Values, size: Floats, ranks: Floats, tensors: float) -> Floats:
+    """Return what it adds [n] to gather or reduce tensors of `size` bytes as lists of every rank's part; else none."""
+    listed = np.isin(jobs.framework, _GATHERS_LISTS) & (jobs.zero_stage == 3) & (ranks > 1) & (size > 0)
+    if not listed.any():
+        return np.zeros(len(jobs))
+    host_s = tensors * ranks * _LIST_KERNELS * values.of("host_s_per_kernel", jobs)
+    return np.where(listed, host_s + _LIST_PASSES * size / effective_bandwidth(jobs, values), 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
