@@ -1,4 +1,4 @@
-"""falloff ingest, doctor, preflight, compare, measure, predict, plan. Exit codes: 0 well, 1 a mistake, 2 usage."""
+"""The falloff commands, each in a module of its own. Exit codes: 0 well, 1 a mistake, 2 usage."""
 
 import argparse
 import importlib
@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from falloff.cli.model_options import add_plan, add_predict
+from falloff.cli.model_options import add_plan, add_predict, add_validate
 
 DESCRIPTION = "What the next node buys: logs in, records out; what is here; what differs between two runs."
 EXAMPLES = """examples:
@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   falloff predict --network llama2-7b --hardware h100-sxm-ib400 --gpus 2048 --local-batch 2 --seq 4096
   falloff predict --cells CELLS.csv --output OUT.csv
   falloff plan --network llama3-70b --hardware h100-sxm-ib400 --gpus 512 --global-batch 1024 --seq 8192
+  falloff validate                           score the model on every published cell
 """
 
 
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_measure(commands)
     add_predict(commands, _add)
     add_plan(commands, _add)
+    add_validate(commands, _add)
     return parser
 
 

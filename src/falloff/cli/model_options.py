@@ -1,4 +1,4 @@
-"""The options of falloff predict and falloff plan; nothing heavy is imported, so that --help answers at once."""
+"""The options of falloff predict, plan and validate; nothing heavy is imported, so that --help answers at once."""
 
 import argparse
 from collections.abc import Callable
@@ -55,6 +55,18 @@ def add_plan(commands: Any, add: Add) -> None:
         default=list(_RECOMPUTES),
         help="the modes tried (default: all three)",
     )
+
+
+def add_validate(commands: Any, add: Add) -> None:
+    """Add falloff validate to the commands."""
+    parser = add(commands, "validate", "falloff.cli.validate", "score the model on every published cell")
+    parser.add_argument(
+        "--cells", type=Path, metavar="CELLS.csv", help="another table of measured cells with the same columns"
+    )
+    parser.add_argument(
+        "--calibrate", action="store_true", help="renew the calibration that is shipped instead of scoring"
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="where --calibrate writes instead")
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from falloff.perfmodel.counting import hardware_flops_per_token
+from falloff.perfmodel import widths as interval_widths
 from falloff.perfmodel.jobs import Bools, Floats, Jobs
 from falloff.perfmodel.parameters import Parameter, Values
+from falloff.perfmodel.widths import Widths
 
 Predict = Callable[[Jobs, Values], Floats]  # tokens per GPU and second [n]
 
@@ -32,21 +33,17 @@ _HUBER = 0.25
 MOST_ROWS = 120  # of one source in a fit, spread evenly over its table: more do not weigh more, and cost time
 _NEAR = 0.1  # of the logarithm of a rate, in the mean: sensitivities are shares of the step, which hardly shift by that
 _STEP = 1e-3  # of the logarithm, for the derivative
-# Shares of peak (hardware FLOPs) that tell classes of cells apart: what runs below a tenth waits most of the time, and
-# is predicted far worse than what runs well. A class has a width of its own (Mondrian conformal prediction, Vovk 2003).
-CLASSES = (0.10, 0.25)
-_LEAST_CLASS = 3.0  # rows that count as independent: below, the class borrows the width of all
+NO_FRAMEWORK = "other"  # frameworks.py's name of programs that none of ours holds
 _LEVEL = 0.9
-_Z = 1.6449  # of a normal distribution, 5 % above
+_Z = 1.6449  # of a normal distribution, 5 % above: intervals of fitted values
 
 
 @dataclass(frozen=True)
 class Fit:
     """Fitted values and what they rest on.
 
-    covariance [p, p] is of the logarithms of the coordinates' values, in their order. widths say, for each class of
-    cells (classes_of), by how much the model's own standard deviation is multiplied for 90 %: from held-out errors
-    where there are any (conformal), else of a normal distribution.
+    covariance [p, p] is of the logarithms of the coordinates' values, in their order. widths say how far the model's
+    own standard deviation is stretched for 90 %: by held-out errors where there are any, else as of a normal one.
     """
 
     values: Values
@@ -55,21 +52,16 @@ class Fit:
     rows: int
     sources: tuple[str, ...]
     reached_by: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    widths: tuple[float, ...] = (_Z,) * (len(CLASSES) + 1)
-
-    @property
-    def width(self) -> float:
-        """Return the width of cells that run well."""
-        return self.widths[-1]
+    widths: Widths = field(default_factory=Widths)
 
 
-def row_weights(sources: npt.NDArray[np.str_], mask: Bools) -> Floats:
+def row_weights(sources: npt.NDArray[np.str_], mask: Bools, correlation: float = ROW_CORRELATION) -> Floats:
     """Return how much each row counts [n], of those under the mask; 0 elsewhere."""
     weights = np.zeros(len(sources))
     for source in np.unique(sources[mask]):
         own = mask & (sources == source)
         count = int(own.sum())
-        weights[own] = 1 / (1 + (count - 1) * ROW_CORRELATION)
+        weights[own] = 1 / (1 + (count - 1) * correlation)
     return weights
 
 
@@ -192,7 +184,7 @@ def covariance_of(found: Fit, wanted: Sequence[tuple[str, str]]) -> Floats:
     covariance = np.zeros((len(wanted), len(wanted)))
     for row, first in enumerate(wanted):
         if first not in known:
-            covariance[row, row] = found.values.parameters[first[0]].spread ** 2
+            covariance[row, row] = found.values.parameters[first[0]].spread_of(first[1]) ** 2
             continue
         for column, second in enumerate(wanted):
             if second in known:
@@ -200,42 +192,20 @@ def covariance_of(found: Fit, wanted: Sequence[tuple[str, str]]) -> Floats:
     return covariance
 
 
-def width_of(errors: Floats, deviation: Floats, weights: Floats, level: float = _LEVEL) -> float:
-    """Return by how much deviations are to be multiplied to hold so large a share of held-out errors, weighted.
+def taught_by(jobs: Jobs, found: Fit) -> npt.NDArray[np.intp]:
+    """Return how many sources taught a fit both the framework and the generation of each job [n], the lesser of them.
 
-    errors are of the logarithm. This is split conformal prediction with normalised scores (Lei et al. 2018, JASA 113,
-    section 5.2), the rows weighted so that three sources do not rule.
+    Programs that no name of ours holds are none together. A model without parameters of either kind knows both alike.
     """
-    if not len(errors):
-        return _Z
-    scores = np.abs(errors) / deviation
-    order = np.argsort(scores)
-    reached = np.cumsum(weights[order]) / weights.sum()
-    return float(scores[order][min(int(np.searchsorted(reached, level)), len(scores) - 1)])
-
-
-def classes_of(jobs: Jobs, tokens_per_gpu_s: Floats) -> npt.NDArray[np.intp]:
-    """Return the class of each prediction [n], by the share of peak that it comes to."""
-    share = tokens_per_gpu_s * hardware_flops_per_token(jobs) / jobs.peak_flops
-    return np.asarray(np.digitize(share, CLASSES), dtype=np.intp)
-
-
-def widths_of(
-    errors: Floats, deviation: Floats, classes: npt.NDArray[np.intp], weights: Floats, level: float = _LEVEL
-) -> tuple[float, ...]:
-    """Return the width of each class, from held-out errors of the logarithm, weighted; of all where a class has few."""
-    found = []
-    for kind in range(len(CLASSES) + 1):
-        alike = classes == kind
-        taken = alike if weights[alike].sum() >= _LEAST_CLASS else np.ones(len(errors), dtype=bool)
-        found.append(width_of(errors[taken], deviation[taken], weights[taken], level))
-    return tuple(found)
-
-
-def interval(jobs: Jobs, tokens_per_gpu_s: Floats, deviation: Floats, widths: Sequence[float]) -> tuple[Floats, Floats]:
-    """Return the bounds of 90 % intervals of rates [n], from deviations of their logarithm and the classes' widths."""
-    reach = np.asarray(widths)[classes_of(jobs, tokens_per_gpu_s)] * deviation
-    return tokens_per_gpu_s * np.exp(-reach), tokens_per_gpu_s * np.exp(reach)
+    counts = []
+    for shared_by in ("framework", "generation"):
+        reached: dict[str, set[str]] = {}
+        for (name, group), sources in found.reached_by.items():
+            if found.values.parameters[name].shared_by == shared_by and group != NO_FRAMEWORK:
+                reached.setdefault(group, set()).update(sources)
+        names, places = jobs.groups[shared_by]
+        counts.append(np.array([len(reached.get(name, ())) for name in names], dtype=np.intp)[places])
+    return np.asarray(np.minimum(*counts), dtype=np.intp)
 
 
 def write_fit(found: Fit, path: Path) -> None:
@@ -248,11 +218,11 @@ def write_fit(found: Fit, path: Path) -> None:
             {
                 "parameter": name,
                 "group": group,
-                "value": value,
-                "low": float(value * np.exp(-_Z * deviation[place])),
-                "high": float(value * np.exp(_Z * deviation[place])),
+                "value": _rounded(value),
+                "low": _rounded(value * np.exp(-_Z * deviation[place])),
+                "high": _rounded(value * np.exp(_Z * deviation[place])),
                 "prior": parameter.prior_of(group),
-                "spread": parameter.spread,
+                "spread": parameter.spread_of(group),
                 "meaning": parameter.meaning,
                 "source_of_prior": parameter.source,
                 "data": list(found.reached_by.get((name, group), ())),
@@ -261,13 +231,16 @@ def write_fit(found: Fit, path: Path) -> None:
     document = {
         "rows": found.rows,
         "sources": list(found.sources),
-        "widths": [float(f"{width:.4g}") for width in found.widths],
         "level": _LEVEL,
+        "widths": interval_widths.to_json(found.widths),
         "values": entries,
-        "covariance": [[float(f"{value:.6g}") for value in row] for row in found.covariance],
     }
+    # a row to a line, of its lower triangle: a hundred and more values to a row
+    triangle = [[_rounded(value, 4) for value in row[: place + 1]] for place, row in enumerate(found.covariance)]
+    rows = ",\n  ".join(json.dumps(row, separators=(",", ":")) for row in triangle)
+    text = json.dumps(document, indent=1).removesuffix("\n}") + f',\n "covariance": [\n  {rows}\n ]\n}}\n'
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(text, encoding="utf-8")
 
 
 def read_fit(path: Path, parameters: Mapping[str, Parameter]) -> Fit:
@@ -277,17 +250,31 @@ def read_fit(path: Path, parameters: Mapping[str, Parameter]) -> Fit:
         entries = document["values"]
         coordinates = tuple((str(entry["parameter"]), str(entry["group"])) for entry in entries)
         fitted = {place: float(entry["value"]) for place, entry in zip(coordinates, entries, strict=True)}
-        covariance = np.array(document["covariance"], dtype=float).reshape(len(coordinates), len(coordinates))
+        covariance = _from_triangle(document["covariance"], len(coordinates))
         reached = {place: tuple(map(str, entry["data"])) for place, entry in zip(coordinates, entries, strict=True)}
         rows, sources = int(document["rows"]), tuple(map(str, document["sources"]))
-        widths = tuple(map(float, document["widths"]))
+        stretched = interval_widths.from_json(document["widths"])
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a fit of this model ({error})") from error
     unknown = sorted({name for name, _ in coordinates} - set(parameters))
     if unknown:
         raise ValueError(f"{path}: the model has no parameter {unknown[0]}; calibrate it anew")
     values = Values(parameters=parameters, fitted=fitted)
-    return Fit(values, coordinates, covariance, rows, sources, reached, widths)
+    return Fit(values, coordinates, covariance, rows, sources, reached, stretched)
+
+
+def _rounded(value: float, digits: int = 6) -> float:
+    return float(f"{value:.{digits}g}")
+
+
+def _from_triangle(rows: Sequence[Sequence[float]], size: int) -> Floats:
+    """Return a symmetric matrix [size, size] from its lower triangle; ValueError where the rows are no such."""
+    if [len(row) for row in rows] != list(range(1, size + 1)):
+        raise ValueError(f"the covariance is not of {size} values")
+    lower = np.zeros((size, size))
+    for place, row in enumerate(rows):
+        lower[place, : place + 1] = row
+    return np.asarray(lower + np.tril(lower, -1).T, dtype=float)
 
 
 @dataclass(frozen=True)
@@ -308,7 +295,7 @@ class _Problem:
 
     @property
     def spreads(self) -> Floats:
-        return np.array([self.parameters[name].spread for name, _ in self.coordinates])
+        return np.array([self.parameters[name].spread_of(group) for name, group in self.coordinates])
 
     @property
     def low(self) -> Floats:

@@ -61,7 +61,8 @@ def predict_cells(cells: Sequence[Cell], fit: Fit) -> list[PredictedCell]:
     found = [PredictedCell(cell_id=cell.cell_id, note=one.note) for cell, one in zip(cells, expressed, strict=True)]
     if not places:
         return found
-    made = predict(stack([cast(Job, expressed[place].job) for place in places]), fit)
+    sources = [cells[place].source for place in places]
+    made = predict(stack([cast(Job, expressed[place].job) for place in places]), fit, sources=sources)
     kinds = [MEMORY_KINDS.get(cells[place].source, _USUAL_MEMORY) for place in places]
     memory = memory_of_kind(made.memory, kinds)
     for row, place in enumerate(places):

@@ -107,10 +107,11 @@ def confusion(fits: Bools, ran: Bools, failed: Bools) -> Confusion:
 
 @dataclass(frozen=True)
 class Intervals:
-    """How good intervals are: share of cells inside, median half-width over the prediction, mean interval score.
+    """How good intervals are: share of cells inside, median half-width, mean interval score.
 
-    The score is of the logarithm, so that a fast and a slow cell weigh alike: width, and 2/alpha times how far outside
-    (Gneiting and Raftery 2007, equation 43); lower is better.
+    Half-widths are of the logarithm, so that neither end rules: 0.15 is 15 % either way. The score is of the logarithm
+    too, so that a fast and a slow cell weigh alike: width, and 2/alpha times how far outside (Gneiting and Raftery
+    2007, equation 43); lower is better.
     """
 
     n: int
@@ -129,7 +130,7 @@ def interval_scores(low: Floats, high: Floats, real: Floats, level: float = 0.9)
     return Intervals(
         n=len(real),
         coverage=float((outside == 0).mean()),
-        half_width=float(np.median(np.expm1((above - below) / 2))),
+        half_width=float(np.median((above - below) / 2)),
         score=float(score.mean()),
     )
 

@@ -15,6 +15,7 @@ from falloff.perfmodel.calibrate import (
     deviations,
     fit,
     joined,
+    taught_by,
     thinned,
 )
 from falloff.perfmodel.cells import Cell, read_cells
@@ -41,13 +42,15 @@ class MemoryOf(Protocol):
 class Model:
     """What is validated: its parameters, the rate it predicts, and its memory where it has one.
 
-    memory_parameters names those that move memory; the others move the rate.
+    memory_parameters names those that move memory; the others move the rate. waiting is the share of a step that is
+    not computation, on which the width of an interval depends.
     """
 
     parameters: Mapping[str, Parameter]
     predict: Predict
     memory: MemoryOf | None = None
     memory_parameters: tuple[str, ...] = ()
+    waiting: Predict | None = None
 
     @property
     def rate_parameters(self) -> tuple[str, ...]:
@@ -58,7 +61,7 @@ class Model:
 def our_model() -> Model:
     """Return falloff's own model."""
     # the harness itself works on any model, and is tested on one of two parameters
-    from falloff.perfmodel import memory, step
+    from falloff.perfmodel import memory, prediction, step
 
     def memory_of(jobs: Jobs, values: Values) -> tuple[Mapping[str, Floats], Bools]:
         found = memory.memory_bytes(jobs, values)
@@ -71,9 +74,10 @@ def our_model() -> Model:
 
     return Model(
         parameters=step.PARAMETERS,
-        predict=lambda jobs, values: step.predict_steps(jobs, values).tokens_per_gpu_s,
+        predict=prediction.tokens_of,
         memory=memory_of,
         memory_parameters=tuple(parameter.name for parameter in memory.PARAMETERS),
+        waiting=lambda jobs, values: prediction.waiting_share(step.predict_steps(jobs, values)),
     )
 
 
@@ -132,12 +136,15 @@ def _model_of(cell: Cell) -> str:
 class Predictions:
     """Predictions of a column [n], NaN where a cell was not scored: rates and the standard deviation of their log.
 
-    memory_bytes is of the kind that a row's source reports, fits whether the row's job does; both of every row whose
-    source or label was held out, measured or not.
+    waiting is the share of each step that is not computation, taught_by how many sources of the fit share framework
+    and generation (calibrate.taught_by). memory_bytes is of the kind that a row's source reports, fits whether the
+    row's job does; both of every row whose source or label was held out, measured or not.
     """
 
     tokens: Floats
     deviation: Floats
+    waiting: Floats
+    taught_by: npt.NDArray[np.intp]
     memory_bytes: Floats
     fits: Bools
     found: tuple[Fit, ...]
@@ -151,7 +158,8 @@ class Predictions:
 
 def predictions(table: Table, model: Model, held: Iterator[Split], *, intervals: bool = True) -> Predictions:
     """Return each split's prediction of its own test cells, from a fit to its training cells alone."""
-    tokens, deviation, memory_bytes = (np.full(len(table.cells), np.nan) for _ in range(3))
+    tokens, deviation, waiting, memory_bytes = (np.full(len(table.cells), np.nan) for _ in range(4))
+    taught = np.zeros(len(table.cells), dtype=np.intp)
     fits_device = np.zeros(len(table.cells), dtype=bool)
     fold = np.full(len(table.cells), -1, dtype=np.intp)
     fits = []
@@ -165,9 +173,11 @@ def predictions(table: Table, model: Model, held: Iterator[Split], *, intervals:
         tokens[split.test] = model.predict(cells, found.values)
         if intervals:
             deviation[split.test] = deviations(cells, found, model.predict, model.rate_parameters)
+            waiting[split.test] = 0.0 if model.waiting is None else model.waiting(cells, found.values)
+            taught[split.test] = taught_by(cells, found)
         fold[split.test] = number
         fits.append(found)
-    return Predictions(tokens, deviation, memory_bytes, fits_device, tuple(fits), fold)
+    return Predictions(tokens, deviation, waiting, taught, memory_bytes, fits_device, tuple(fits), fold)
 
 
 def fit_of(table: Table, model: Model, train: Bools) -> Fit:
@@ -256,7 +266,5 @@ def base_scale(table: Table, model: Model) -> Predictions:
     own = (table.sources == MPT) & table.measured.has_rate
     tokens = np.full(len(table.cells), np.nan)
     tokens[own] = model.predict(table.jobs.take(own), found.values)
-    nowhere = np.full(len(tokens), np.nan)
-    return Predictions(
-        tokens, nowhere, nowhere, np.zeros(len(tokens), dtype=bool), (found,), np.zeros(len(tokens), dtype=np.intp)
-    )
+    nowhere, none = np.full(len(tokens), np.nan), np.zeros(len(tokens), dtype=np.intp)
+    return Predictions(tokens, nowhere, nowhere, none, nowhere, none.astype(bool), (found,), none)
