@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 REFERENCE := h200 overlap strong_scaling collectives comparability
 
-.PHONY: figures test check mutants measure benchmarks reference clean
+.PHONY: figures test check mutants measure benchmarks calibration reference clean
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
@@ -37,6 +37,12 @@ mutants: $(STAMP)
 benchmarks: $(STAMP)
 	$(BIN)/python -m benchmarks.traces $(if $(TRACELENS),--tracelens $(TRACELENS))
 	$(if $(TORCHTITAN),$(BIN)/python -m benchmarks.torchtitan --torchtitan $(TORCHTITAN))
+	$(BIN)/python -m benchmarks.perfmodel $(if $(CALCULON),--calculon $(CALCULON))
+
+# Renew the fitted values of the performance model that are shipped; say in CHANGELOG.md why they moved.
+calibration: $(STAMP)
+	$(BIN)/falloff validate --calibrate
+	$(BIN)/python workflow_scripts/document_parameters.py
 
 # Renew the reference copies of the figures that do not depend on the machine; say in CHANGELOG.md why they moved.
 reference: $(STAMP)

@@ -1,7 +1,4 @@
-"""falloff ingest, doctor, preflight, compare, measure, launch, cost.
-
-Exit codes: 0 well, 1 a user's mistake, 2 usage.
-"""
+"""The falloff commands, each in a module of its own. Exit codes: 0 well, 1 a mistake, 2 usage."""
 
 import argparse
 import importlib
@@ -13,8 +10,10 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from falloff.cli.model_options import add_plan, add_predict, add_validate
+
 DESCRIPTION = (
-    "What the next node buys: logs in, records out; what is here; what differs between runs; what a study costs."
+    "What the next node buys: logs in, records out; what runs differ in, cost, and would take where unmeasured."
 )
 EXAMPLES = """examples:
   falloff ingest run.log                     read a log, whatever program wrote it
@@ -29,6 +28,10 @@ EXAMPLES = """examples:
   falloff doctor --site                      the site file against the live cluster, before anything is submitted
   falloff cost my_study                      jobs, GPU-hours and kWh of what a study has no log of
   falloff launch --show llama-5m-dp_shard2   what a cell's job asks Slurm for, and what starts its ranks
+  falloff predict --network llama2-7b --hardware h100-sxm-ib400 --gpus 2048 --local-batch 2 --seq 4096
+  falloff predict --cells CELLS.csv --output OUT.csv
+  falloff plan --network llama3-70b --hardware h100-sxm-ib400 --gpus 512 --global-batch 1024 --seq 8192
+  falloff validate                           score the model on every published cell
 """
 SITE_FILE = Path("profiles/slurm/site.yaml")
 
@@ -120,6 +123,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_measure(commands)
     _add_launch(commands)
     _add_cost(commands)
+    add_predict(commands, _add)
+    add_plan(commands, _add)
+    add_validate(commands, _add)
     return parser
 
 

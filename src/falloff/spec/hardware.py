@@ -38,7 +38,9 @@ class Hardware:
     """One accelerator type. peak_flops holds dense FLOP/s by dtype; aliases are what logs and tables call it.
 
     It is what a program sees as one device: one GCD of a board that holds two. memory_bytes and power_limit_w tell
-    variants of one name apart. ValueError where two peaks stand to each other as no dense peaks do.
+    variants of one name apart. memory_bandwidth (bytes a second, the sheet's) and sms (streaming multiprocessors or
+    compute units) are what the performance model needs beside them. ValueError where two peaks stand to each other as
+    no dense peaks do.
     """
 
     name: str
@@ -47,9 +49,11 @@ class Hardware:
     memory_bytes: int
     power_limit_w: float
     sources: tuple[str, ...]
+    memory_bandwidth: float | None = None
+    sms: int | None = None
 
     def __post_init__(self) -> None:
-        require_positive(self, "memory_bytes", "power_limit_w")
+        require_positive(self, "memory_bytes", "power_limit_w", "memory_bandwidth", "sms")
         check_keys(self.peak_flops, PEAK_DTYPES, "peak_flops")
         for dtype, rate in self.peak_flops.items():
             _check_peak(dtype, rate)

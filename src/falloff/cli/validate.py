@@ -1,0 +1,92 @@
+"""falloff validate: the model against every published cell, beside its peers, and what falls short."""
+
+import argparse
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+from falloff.cli.output import print_json
+from falloff.perfmodel.calibrate import write_fit
+from falloff.perfmodel.claims import Claim, claims
+from falloff.perfmodel.goals import goals_of
+from falloff.perfmodel.prediction import CALIBRATION, shipped_fit
+from falloff.perfmodel.scoreboard import Board, FamilyScores, board_of
+from falloff.perfmodel.scoreboard_text import text_of
+from falloff.perfmodel.shipping import fit_to_ship
+from falloff.perfmodel.shortfalls import reason
+from falloff.perfmodel.validate import TABLE, our_model, read_table
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Print the scores, or renew the calibration that is shipped."""
+    path = parsed.cells or TABLE
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file; run this in a checkout of falloff, or name a table by --cells")
+    table, model = read_table(path), our_model()
+    if parsed.calibrate:
+        return _calibrate(fit_to_ship(table, model), parsed.output or CALIBRATION, parsed.json)
+    if parsed.output is not None:
+        raise ValueError("--output belongs to --calibrate")
+    board, said = board_of(table, model), claims(shipped_fit())
+    if parsed.json:
+        print_json(json_of(board, said))
+    else:
+        print(text_of(board, said), end="")
+    return 0
+
+
+def _calibrate(found: Any, path: Path, is_json: bool) -> int:
+    write_fit(found, path)
+    if is_json:
+        print_json({"output": path, "rows": found.rows, "sources": list(found.sources)})
+    else:
+        print(f"{path}: {len(found.coordinates)} values, from {found.rows:,} cells of {len(found.sources)} sources.")
+    return 0
+
+
+def json_of(board: Board, said: list[Claim]) -> dict[str, Any]:
+    """Return all scores for programs: fractions where a score is one, goals in the units that they name."""
+    goals = list(goals_of(board))
+    return {
+        "rows": board.rows,
+        "refused": board.refused,
+        "learned": board.learned,
+        "goals": [{**_plain(goal), "met": goal.is_met} for goal in goals],
+        "short": {goal.name: reason(board, goal) for goal in goals if not goal.is_met},
+        "claims": _plain(said),
+        "families": {one.family.name: _family(one) for one in board.families},
+        **{
+            field.name: _plain(getattr(board, field.name))
+            for field in dataclasses.fields(board)
+            if field.name not in ("rows", "refused", "learned", "families", "half_scale")
+        },
+        "half_scale_regrets": [float(value) for value in board.half_scale],
+    }
+
+
+def _family(one: FamilyScores) -> dict[str, Any]:
+    family = one.family
+    return {
+        "source": family.source,
+        "peer": family.peer,
+        "peer_mape_percent": family.peer_mape,
+        **{
+            field.name: _plain(getattr(one, field.name))
+            for field in dataclasses.fields(one)
+            if field.name not in ("family",)
+        },
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return values of numpy and dataclasses as plain ones; what is not finite is None."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):
+        value = value.item()
+    return None if isinstance(value, float) and not math.isfinite(value) else value

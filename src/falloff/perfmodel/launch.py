@@ -1,0 +1,90 @@
+"""Host seconds of starting a layer's kernels: the device never runs ahead of the host that feeds it.
+
+Kernels are queued without waiting, so that a layer takes the longer of its kernels and their starts (Zhu et al. 2020,
+Daydream; Yu et al. 2023, arXiv 2312.12391, section 4: small batches of vTrain's single-node cells are bound by it).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from falloff.perfmodel.jobs import Floats, Jobs
+from falloff.perfmodel.parameters import Parameter, Values
+
+# Kernels of one layer. Compiled: 9 joined kernels beside 7 products and attention forward, 31 backward (our H200 trace
+# of Llama 3 8B). Eager: torch's operators of the same block counted one by one: norms 2 x 6, positions 2 x 7, silu,
+# product, residuals, views. A GPT block has fewer: no positions, one product of up, fused bias and dropout.
+_KERNELS = {
+    "gated": {"compiled": (17.0, 31.0), "eager": (48.0, 75.0)},
+    "ungated": {"compiled": (14.0, 26.0), "eager": (32.0, 56.0)},
+}
+# what hooks, buffers and collectives of sharded parameters take of the host, in kernels: 1B on two H200, compiled,
+# takes 4.3 ms a layer and microbatch sharded, 3.0 ms replicated; 5.6 and 4.7 ms without compilation, of 38 us a kernel
+_SHARD_KERNELS = 14.0
+# what a compiled region takes beyond its kernels: guards, wrappers of autograd. 1B replicated on H200, 3.0 ms
+_REGION_KERNELS = (12.0, 19.0)
+# an expert's tokens are sorted, counted, copied; grouped products do not grow with experts
+_EXPERT_KERNELS = 20.0
+# from one kernel's start to the next within a graph: what two in a stream are apart at best (kernel launch_device)
+_IN_GRAPH_S = 2.0e-6
+# A DTensor finds its placements anew for each operator: 1B under TP 2 without compilation takes 2.7 s a step of 8
+# microbatches and 24 layers, at 199 W, with kernels of a tenth of it (docs/lab.md).
+_TENSOR_PARALLEL_HOST = 2.8
+_DISTRIBUTED_TENSORS = ("torchtitan", "falloff")
+# two collectives with their own kernels forward and backward, a layer
+_TENSOR_PARALLEL_KERNELS = 6.0
+# of DTensor within compiled regions, and of torch's context_parallel: 1B on two H200 takes 5.2 and 5.6 ms a layer and
+# microbatch where it takes 3.5 sharded by itself
+_COMPILED_TENSOR_KERNELS = 21.0
+_CONTEXT_PARALLEL_KERNELS = 26.0
+
+PARAMETERS = (
+    Parameter(
+        name="host_s_per_kernel",
+        prior=19.0e-6,
+        spread=0.50,
+        low=2e-6,
+        high=60e-6,
+        shared_by="framework",
+        meaning="host seconds from one kernel's start to the next, through the framework",
+        source="our H200's host: 9.6 us through torch's operators, 5.5 us bare (kernels launch_host and "
+        "launch_host_bare), but 38 us within training, by autograd and modules (its 1B runs without compilation, 4.7 "
+        "ms a layer of 123 kernels): a slow virtual host. The prior is their geometric mean",
+        group_priors={"falloff": 38.0e-6, "maxtext": 4.0e-6},
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchSeconds:
+    """Host seconds of one layer for a microbatch, each [n]."""
+
+    forward_s: Floats
+    backward_s: Floats
+
+
+def launch_seconds(jobs: Jobs, values: Values) -> LaunchSeconds:
+    """Return the host seconds in which one layer's kernels are started, [n]."""
+    gated = jobs.mlp_matrices >= 3
+    kernel_s = values.of("host_s_per_kernel", jobs)
+    kernel_s = np.where(jobs.replays_graphs, _IN_GRAPH_S, kernel_s)
+    of_torch = np.isin(jobs.framework, _DISTRIBUTED_TENSORS)
+    places = of_torch & (jobs.tp > 1) & ~jobs.compiled
+    kernel_s = kernel_s * np.where(places, _TENSOR_PARALLEL_HOST, 1.0)
+    added = np.where((jobs.zero_stage == 3) & (jobs.dp_shard > 1), _SHARD_KERNELS, 0.0)
+    regions = [np.where(jobs.compiled, kernels, 0.0) for kernels in _REGION_KERNELS]
+    added = added + np.where(jobs.experts > 1, _EXPERT_KERNELS, 0.0)
+    tensor_kernels = np.where(of_torch & jobs.compiled, _COMPILED_TENSOR_KERNELS, _TENSOR_PARALLEL_KERNELS)
+    added = added + np.where(jobs.tp > 1, tensor_kernels, 0.0)
+    added = added + np.where((jobs.cp > 1) & of_torch, _CONTEXT_PARALLEL_KERNELS, 0.0)
+    forward, backward = (
+        np.where(
+            gated,
+            np.where(jobs.compiled, _KERNELS["gated"]["compiled"][place], _KERNELS["gated"]["eager"][place]),
+            np.where(jobs.compiled, _KERNELS["ungated"]["compiled"][place], _KERNELS["ungated"]["eager"][place]),
+        )
+        for place in (0, 1)
+    )
+    return LaunchSeconds(
+        forward_s=(forward + regions[0] + added) * kernel_s, backward_s=(backward + regions[1] + added) * kernel_s
+    )

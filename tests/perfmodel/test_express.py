@@ -1,0 +1,182 @@
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from falloff.perfmodel.cell_shapes import params_of
+from falloff.perfmodel.cells import Cell, read_cells
+from falloff.perfmodel.express import express, jobs_of
+
+TABLE = Path("data/external/published-training/training_cells.csv")
+LLAMA_8B = {
+    "cell_id": "one",
+    "gpu": "H100-80GB-SXM",
+    "gpus": "128",
+    "gpus_per_node": "8",
+    "model": "Llama-3.1-8B",
+    "params_b": "8.03",
+    "layers": "32",
+    "hidden": "4096",
+    "heads": "32",
+    "kv_heads": "8",
+    "ffn": "14336",
+    "vocab": "128256",
+    "seq": "8192",
+    "micro_batch": "2",
+    "global_batch": "256",
+    "tp": "1",
+    "pp": "1",
+    "dp": "128",
+    "zero_stage_or_fsdp": "fsdp",
+    "precision": "bf16",
+    "framework": "torchtitan",
+}
+
+
+def job_of(**columns):
+    found = express(Cell({**LLAMA_8B, **columns}))
+    assert found.job is not None, found.note
+    return found.job
+
+
+def test_a_row_becomes_the_step_that_it_states():
+    job = job_of()
+    assert (job.gpus, job.dp_shard, job.microbatch, job.num_microbatches) == (128, 128, 2, 1)
+    assert job.sharding == "zero3"
+    assert job.shape.mlp_matrices == 3
+    assert not job.shape.tied
+    assert params_of(job.shape) == pytest.approx(8.03e9, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("columns", "note"),
+    [
+        ({"gpus": ""}, "gpus are not stated"),
+        ({"gpus": "0"}, "gpus must be above zero"),
+        ({"layers": "deep"}, "layers must be a number"),
+        ({"hidden": ""}, "hidden size are not stated"),
+        ({"seq": "-1"}, "seq must be above zero"),
+        ({"gpu": ""}, "the GPU is not stated"),
+        ({"gpu": "TPU-v5p"}, "unknown"),
+        ({"dp": "100"}, "dp x tp x pp x cp is 100"),
+        ({"tp": "3", "dp": ""}, "does not divide the 128 GPUs"),
+        ({"precision": "int3"}, "precision is 'int3'"),
+        ({"precision": "nvfp4"}, "no peak of float4"),
+        ({"arch": "encoder"}, "not modelled"),
+        ({"global_batch": "4"}, "leaves ranks of dp 128 without any"),
+        ({"micro_batch": "16"}, "more than the 2 sequences"),
+        ({"pp": "64", "dp": "2"}, "stages without layers"),
+        ({"recompute": "sometimes"}, "recompute is 'sometimes'"),
+        ({"zero_stage_or_fsdp": "zero7"}, "zero_stage_or_fsdp is 'zero7'"),
+        ({"micro_batch": "1e300"}, ""),
+        ({"hidden": "inf"}, "hidden must be above zero and finite"),
+        ({"year": "long ago"}, "year must be a number"),
+    ],
+)
+def test_a_row_that_is_no_step_says_why_in_one_sentence(columns, note):
+    found = express(Cell({**LLAMA_8B, **columns}))
+    assert found.job is None
+    assert note in found.note
+    assert "\n" not in found.note
+
+
+def test_no_row_raises_however_strange():
+    strange = ["", " ", "0", "-1", "1e999", "nan", "x", "1.5", "999999999999999", "None", "8;8", "\x00", "٣", "1,000"]
+    draw = random.Random(0)
+    for _ in range(400):
+        changed = dict(LLAMA_8B)
+        for name in draw.sample([*LLAMA_8B, "cp", "ep", "vpp", "task", "arch", "compile", "year"], 3):
+            changed[name] = draw.choice(strange)
+        found = express(Cell(changed))
+        assert (found.job is None) == bool(found.note)
+
+
+def test_what_is_blank_follows_from_the_rest():
+    assert job_of(dp="").dp_shard == 128
+    assert job_of(global_batch="", global_batch_tokens=str(256 * 8192)).num_microbatches == 1
+    assert job_of(kv_heads="").shape.kv_heads == 32
+    assert job_of(micro_batch="", global_batch="1024").microbatch == 1
+
+
+def test_a_blank_is_filled_by_the_programs_habits():
+    torchtitan, megatron = (
+        job_of(zero_stage_or_fsdp=""),
+        job_of(framework="Megatron-LM", zero_stage_or_fsdp="", year="2024"),
+    )
+    assert torchtitan.sharding == "zero3"
+    assert megatron.sharding == "zero1"
+    old = job_of(framework="Megatron-LM", zero_stage_or_fsdp="", year="2021", recompute="")
+    assert (old.sharding, old.recompute, old.flash_attention) == ("none", "full", False)
+
+
+def test_what_a_row_leaves_open_is_known_of_its_step():
+    stated, blank = job_of(recompute="full"), job_of(recompute="", micro_batch="", tp="", pp="")
+    assert (stated.recompute_stated, stated.microbatch_stated, stated.layout_stated) == (True, True, True)
+    assert (blank.recompute_stated, blank.microbatch_stated, blank.layout_stated) == (False, False, False)
+    assert job_of(framework="nanotron", zero_stage_or_fsdp="zero1", recompute="").recompute_stated
+
+
+def test_float16_gradients_of_megatron_are_kept_in_16_bits():
+    half, brain = (
+        job_of(framework="Megatron-LM", zero_stage_or_fsdp="", year="2024", precision=name) for name in ("fp16", "bf16")
+    )
+    assert (half.gradient_bytes, brain.gradient_bytes) == (2, 4)
+
+
+def test_megatron_bridges_ddp_shards_its_optimizer():
+    columns = {"zero_stage_or_fsdp": "ddp", "year": "2025"}
+    assert job_of(framework="Megatron-Bridge/Megatron-Core", **columns).sharding == "zero1"
+    assert job_of(framework="Megatron-LM", **columns).sharding == "none"
+
+
+def test_a_row_that_states_a_field_is_taken_at_its_word():
+    assert job_of(recompute="none").recompute == "none"
+    assert job_of(attention="unfused (Megatron fused softmax)").flash_attention is False
+    assert job_of(compile="1").compiled is True
+
+
+def test_the_number_of_parameters_tells_a_gated_feed_forward_from_a_plain_one():
+    gpt = {
+        "model": "net",
+        "layers": "96",
+        "hidden": "12288",
+        "heads": "96",
+        "kv_heads": "96",
+        "ffn": "49152",
+        "vocab": "51200",
+    }
+    assert job_of(**gpt, params_b="175").shape.mlp_matrices == 2
+    assert job_of(**gpt, params_b="233").shape.mlp_matrices == 3
+
+
+def test_experts_follow_from_total_and_active_parameters():
+    mixtral = {"arch": "moe", "model": "Mixtral-8x7B", "params_b": "46.7", "active_params_b": "12.9", "vocab": "32000"}
+    shape = job_of(**mixtral).shape
+    assert (shape.experts, shape.active_experts) == (8, 2)
+
+
+def test_frozen_weights_halve_the_backward_pass_and_have_next_to_no_states():
+    job = job_of(task="lora")
+    assert job.task_factor == 0.5
+    assert job.state_bytes < 1
+
+
+def test_a_cluster_is_named_by_gpu_and_interconnect():
+    assert job_of(interconnect="NVLink in node, EFA (AWS p5) between nodes").cluster.name == "h100-sxm-efa"
+    blank = express(Cell(LLAMA_8B))
+    assert blank.job.cluster.name == "h100-sxm-unknown"
+    assert any("interconnect is taken" in assumed for assumed in blank.assumed)
+    one_node = express(Cell({**LLAMA_8B, "gpus": "8", "dp": "8", "global_batch": "16"}))
+    assert not any("interconnect" in assumed for assumed in one_node.assumed)
+
+
+def test_every_published_row_is_a_step_or_says_why_not():
+    rows = read_cells(TABLE)
+    expressed, jobs, places = jobs_of(rows)
+    assert len(expressed) == len(rows)
+    assert len(jobs) == len(places) == sum(one.job is not None for one in expressed)
+    assert all(one.note for one in expressed if one.job is None)
+    assert len(places) > 0.9 * len(rows)
+    gpus = np.array([rows[place].number("gpus") for place in places])
+    assert (jobs.gpus == gpus).all()

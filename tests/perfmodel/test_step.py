@@ -1,0 +1,104 @@
+"""The whole step: properties that hold for every machine, layout and parameter value."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from falloff.perfmodel.effects import Effects
+from falloff.perfmodel.jobs import Job, shape_of, stack
+from falloff.perfmodel.parameters import Values
+from falloff.perfmodel.step import PARAMETERS, Steps, predict_steps
+from falloff.spec.cluster import find_cluster
+from falloff.spec.network import read_network
+
+PRIOR = Values(parameters=PARAMETERS)
+NOTHING = Effects(padding=False, shrinking_optimizer=True, serialisation=True, speed_spread=False, jitter=False)
+
+
+def job(network: str = "llama2-7b", cluster: str = "h100-sxm-ib400", **stated: object) -> Job:
+    fields: dict[str, object] = {"seq": 4096, "microbatch": 1, "num_microbatches": 1, **stated}
+    return Job(shape=shape_of(read_network(network, Path("config/models"))), cluster=find_cluster(cluster), **fields)
+
+
+def predict(*jobs: Job) -> Steps:
+    return predict_steps(stack(jobs), PRIOR)
+
+
+LAYOUTS = [
+    {"dp_shard": 8},
+    {"dp_shard": 64, "num_microbatches": 4},
+    {"dp_replicate": 8, "dp_shard": 8},
+    {"dp_shard": 8, "tp": 8, "recompute": "full"},
+    {"dp_shard": 4, "tp": 2, "pp": 4, "num_microbatches": 8},
+    {"dp_shard": 4, "pp": 4, "vpp": 2, "num_microbatches": 8, "sharding": "zero1"},
+    {"dp_shard": 4, "cp": 8, "recompute": "selective"},
+    {"dp_shard": 16, "sharding": "none", "num_microbatches": 2},
+    {"dp_shard": 2, "tp": 4, "sequence_parallel": False, "sharding": "zero2"},
+    {"dp_shard": 8, "distributed_overlap": False},
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_parts_add_up_to_the_step(layout: dict[str, object]) -> None:
+    steps = predict(job(**layout))
+    parts = (
+        steps.compute_s
+        + steps.exposed_s
+        + steps.data_parallel.slowed_s
+        + steps.bubble_s
+        + steps.imbalance_s
+        + steps.slowest_gpu_s
+        + steps.jitter_s
+        + steps.overhead_s
+    )
+    assert parts == pytest.approx(steps.step_s, rel=1e-9)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_part_is_negative_and_what_is_exposed_was_transferred(layout: dict[str, object]) -> None:
+    steps = predict(job(**layout))
+    for name in ("gemm_s", "attention_s", "memory_bound_s", "launch_s", "recompute_s", "optimizer_s", "send_s"):
+        assert (getattr(steps, name) >= 0).all()
+    assert (steps.bubble_s >= 0).all()
+    assert (steps.imbalance_s >= -1e-12).all()
+    assert (steps.exposed_s <= steps.transfer_s * (1 + 1e-9)).all()
+
+
+def test_one_gpu_communicates_nothing() -> None:
+    steps = predict(job("llama2-1b"))
+    assert steps.transfer_s == 0
+    assert steps.exposed_s == 0
+
+
+def test_a_job_is_predicted_alike_alone_and_among_others() -> None:
+    jobs = [job(**layout) for layout in LAYOUTS]
+    together = predict(*jobs).step_s
+    alone = np.array([predict(one).step_s[0] for one in jobs])
+    assert together == pytest.approx(alone, rel=1e-12)
+
+
+def test_more_accumulation_at_one_microbatch_never_lowers_the_rate() -> None:
+    for layout in LAYOUTS:
+        rates = predict(*(job(**{**layout, "num_microbatches": 8 * count}) for count in (1, 2, 4, 8))).tokens_per_gpu_s
+        assert (np.diff(rates) >= -1e-9 * rates[:-1]).all(), layout
+
+
+def test_tensor_parallelism_beyond_a_node_is_slower_than_within() -> None:
+    within, beyond = predict(job(tp=8, dp_shard=4), job(tp=16, dp_shard=2, microbatch=2)).tokens_per_gpu_s
+    assert beyond < within
+
+
+def test_tokens_of_a_gpu_fall_with_ranks_at_a_fixed_local_batch() -> None:
+    rates = predict(*(job(dp_shard=ranks, microbatch=2) for ranks in (128, 512, 2048, 8192))).tokens_per_gpu_s
+    assert (np.diff(rates) < 0).all()
+
+
+def test_an_effect_that_is_switched_off_only_shortens_the_step() -> None:
+    jobs = stack([job(dp_shard=2048, microbatch=2), job(dp_shard=256, tp=8)])
+    assert (predict_steps(jobs, PRIOR, NOTHING).step_s < predict_steps(jobs, PRIOR).step_s).all()
+
+
+def test_100000_gpus_are_predicted() -> None:
+    steps = predict(job("llama3-405b", tp=8, pp=16, dp_shard=8, dp_replicate=98, num_microbatches=16))
+    assert np.isfinite(steps.step_s).all()
