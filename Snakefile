@@ -16,5 +16,6 @@ shell.prefix(
 include: "rules/common.smk"
 include: "rules/measure.smk"
 include: "rules/ingest.smk"
+include: "rules/perfmodel.smk"
 include: "rules/analysis.smk"
 include: "rules/figures.smk"
