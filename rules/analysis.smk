@@ -127,3 +127,126 @@ rule tabulate_comparability:
     shell:
         "python workflow_scripts/tabulate_comparability.py --runs {input.runs:q} "
         "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+rule tabulate_validation:
+    input:
+        cells="results/perfmodel/held_out.parquet",
+        code=code_of("workflow_scripts/tabulate_validation.py"),
+    output:
+        table="results/tables/validation.parquet",
+        coverage="results/tables/validation.coverage.parquet",
+    log:
+        "logs/tabulate/validation.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_validation.py --held-out {input.cells:q} "
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+rule tabulate_memory:
+    input:
+        cells="results/perfmodel/held_out.parquet",
+        code=code_of("workflow_scripts/tabulate_memory.py"),
+    output:
+        table="results/tables/memory.parquet",
+        coverage="results/tables/memory.coverage.parquet",
+    log:
+        "logs/tabulate/memory.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_memory.py --held-out {input.cells:q} "
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+rule tabulate_extrapolation:
+    input:
+        cells="results/perfmodel/held_out.parquet",
+        code=code_of("workflow_scripts/tabulate_extrapolation.py"),
+    output:
+        table="results/tables/extrapolation.parquet",
+        coverage="results/tables/extrapolation.coverage.parquet",
+    log:
+        "logs/tabulate/extrapolation.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_extrapolation.py --held-out {input.cells:q} "
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+rule tabulate_weak_scaling:
+    input:
+        runs=records_of("h200", "runs"),
+        cells=TRAINING_CELLS,
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/tabulate_weak_scaling.py"),
+    output:
+        table="results/tables/weak_scaling.parquet",
+        coverage="results/tables/weak_scaling.coverage.parquet",
+    log:
+        "logs/tabulate/weak_scaling.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_weak_scaling.py --runs {input.runs:q} --cells {input.cells:q} "
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+rule tabulate_execution_time:
+    input:
+        runs=records_of("h200", "runs"),
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/tabulate_execution_time.py"),
+    output:
+        table="results/tables/execution_time.parquet",
+        coverage="results/tables/execution_time.coverage.parquet",
+    log:
+        "logs/tabulate/execution_time.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_execution_time.py --runs {input.runs:q} "
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+rule tabulate_power_per_token:
+    input:
+        runs=records_of("h200", "runs"),
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/tabulate_power_per_token.py"),
+    output:
+        table="results/tables/power_per_token.parquet",
+        coverage="results/tables/power_per_token.coverage.parquet",
+    log:
+        "logs/tabulate/power_per_token.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/tabulate_power_per_token.py --runs {input.runs:q} "
+        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+rule tabulate_collective_regimes:
+    input:
+        collectives=external_records("collectives", "collectives", "falloff-collectives"),
+        points=COLLECTIVE_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/tabulate_collective_regimes.py"),
+    output:
+        table="results/tables/collective_regimes.parquet",
+        coverage="results/tables/collective_regimes.coverage.parquet",
+    log:
+        "logs/tabulate/collective_regimes.log",
+    conda:
+        "../environment.yml"
+    params:
+        external=lambda wildcards, input: str(Path(input.points[0]).parents[1]),
+    shell:
+        "python workflow_scripts/tabulate_collective_regimes.py --collectives {input.collectives:q} "
+        "--external {params.external:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"

@@ -18,6 +18,15 @@ RAW = Path("data/raw")
 EXTERNAL = Path("data/external")
 HARDWARE_FILES = sorted(str(path) for path in Path("config/hardware").glob("*.yaml"))
 NETWORK_FILES = sorted(str(path) for path in NETWORKS.glob("*.yaml"))
+CLUSTER_FILES = sorted(str(path) for path in Path("config/clusters").glob("*.yaml"))
+CALIBRATION_FILES = sorted(str(path) for path in Path("config/perfmodel").glob("*.json"))
+# what the model's collectives are fitted to
+COLLECTIVE_FILES = [
+    str(EXTERNAL / "published-collectives" / "collectives.csv"),
+    str(EXTERNAL / "nccl-allreduce-readoff" / "nccl_allreduce_readoff.csv"),
+    str(EXTERNAL / "torchtitan-h200x2" / "collectives_gemm.txt"),
+]
+TRAINING_CELLS = str(EXTERNAL / "published-training" / "training_cells.csv")
 
 try:
     SETTINGS = build(Settings, config, "config")

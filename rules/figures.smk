@@ -9,13 +9,21 @@ FIGURES = [
     "strong_scaling",
     "collectives",
     "comparability",
+    "validation",
+    "memory",
+    "extrapolation",
+    "weak_scaling",
+    "execution_time",
+    "power_per_token",
+    "collective_regimes",
 ]
 
 
-# Everything: the figures, their page, and the records of every study that is on, whether a figure draws it or not.
+# Everything: the figures, their page, every published cell predicted, and the records of every study that is on, whether a figure draws it or not.
 EVERYTHING = [
     *expand("figures/{name}.pdf", name=FIGURES),
     "figures/index.html",
+    "results/perfmodel/predictions.csv",
     *(record for name in STUDIES for kind in ("runs", "collectives") for record in records_of(name, kind)),
 ]
 
@@ -32,6 +40,15 @@ localrules:
     tabulate_strong_scaling,
     tabulate_collectives,
     tabulate_comparability,
+    predict_cells,
+    hold_out_cells,
+    tabulate_validation,
+    tabulate_memory,
+    tabulate_extrapolation,
+    tabulate_weak_scaling,
+    tabulate_execution_time,
+    tabulate_power_per_token,
+    tabulate_collective_regimes,
     plot_figure,
     render_page,
 

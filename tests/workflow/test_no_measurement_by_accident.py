@@ -79,6 +79,22 @@ def test_one_figure_from_shipped_data_measures_nothing(unmeasured: Workspace) ->
     assert {job.rule for job in planned} == {"ingest_external", "tabulate_strong_scaling", "plot_figure"}
 
 
+def test_figures_of_the_model_follow_from_shipped_data_and_its_calibration(unmeasured: Workspace) -> None:
+    planned = unmeasured.planned("figures/validation.pdf", "figures/weak_scaling.pdf", "figures/collective_regimes.pdf")
+    assert {job.rule for job in planned} == {
+        *("hold_out_cells", "tabulate_validation", "plot_figure"),
+        *("ingest_study", "tabulate_weak_scaling", "ingest_external", "tabulate_collective_regimes"),
+    }
+
+
+def test_a_new_calibration_predicts_anew_and_reads_no_log_again(workspace: Workspace) -> None:
+    calibration = workspace.folder / "config/perfmodel/calibration.json"
+    calibration.write_text(calibration.read_text() + "\n")
+    planned = {job.rule for job in workspace.planned("figures/")}
+    assert {"predict_cells", "hold_out_cells", "tabulate_weak_scaling"} <= planned
+    assert not [rule for rule in planned if rule.startswith(("ingest", "measure"))]
+
+
 def test_the_slurm_profile_of_a_fresh_clone_measures_the_smoke_study_and_no_local_one(unmeasured: Workspace) -> None:
     said = unmeasured.snakemake("-n", "--profile", "slurm", "figures/")
     measured = [job.wildcards for job in jobs_in(said) if job.rule == "measure_run"]

@@ -80,7 +80,7 @@ def test_what_is_built_twice_from_nothing_is_the_same_to_the_byte(workspace: Wor
         path.unlink()
     shutil.rmtree(workspace.folder / "results")
     workspace.snakemake("figures/")
-    assert len(before) == 6 * len(kinds)
+    assert len(before) == 13 * len(kinds)
     assert [path.name for path in made if path.read_bytes() != before[path.name]] == []
 
 

@@ -12,9 +12,7 @@ from typing import Any
 
 from falloff.cli.model_options import add_plan, add_predict, add_validate
 
-DESCRIPTION = "What the next node buys: logs in, records out; how runs differ, what they cost, what unmeasured ones would take."
-    "What the next node buys: logs in, records out; what runs differ in, cost, and would take where unmeasured."
-)
+DESCRIPTION = "What the next node buys: logs in, records out; how runs differ, what they cost and would take."
 EXAMPLES = """examples:
   falloff ingest run.log                     read a log, whatever program wrote it
   falloff ingest data/external data/raw      walk folders; each file left out is named with its reason

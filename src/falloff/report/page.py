@@ -29,8 +29,12 @@ EVIDENCE = {
     "predicted": ("▨", "a number from the performance model, never joined to a measurement"),
 }
 COVERAGE_COLUMNS = ("figure", "cell", "status", "reason", "n")
-# The order of the page: the strongest evidence first, the few cores of one machine last. Other figures follow.
-STORY = ("strong_scaling", "collectives", "comparability", "h200", "overlap", "this_machine")
+# The order of the page: what was measured, what the model makes of it, the few cores of one machine. Others follow.
+STORY = (
+    *("strong_scaling", "collectives", "comparability", "h200", "overlap"),
+    *("weak_scaling", "execution_time", "power_per_token", "collective_regimes"),
+    *("validation", "extrapolation", "memory", "this_machine"),
+)
 _WIDE_PX = 700  # what is wider scrolls sideways on a phone, as its letters would be too small otherwise
 
 # A figure of two columns is 7 in at 240 px: shown at 156 px an inch, all figures have letters of one size.

@@ -52,6 +52,7 @@ COLLECTIVE_LINES: dict[str, str | tuple[float, tuple[float, ...]]] = {
     "send_recv": "-",
 }
 TECHNIQUE_COLORS = {"eager": TEAL, "compiled": NAVY, "compiled + Float8": VERMILLION}
+MACHINE_COLORS = {"A100": TEAL, "H100": NAVY, "H200": VERMILLION}
 NETWORK_COLORS = {"1B": TEAL, "8B": VERMILLION, "80B": NAVY}
 COLLECTIVE_NAMES = {
     "all_reduce": "AllReduce",
