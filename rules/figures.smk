@@ -19,12 +19,15 @@ FIGURES = [
 ]
 
 
-# Everything: the figures, their page, every published cell predicted, and the records of every study that is on, whether a figure draws it or not.
+# Everything: the figures, their page, every published cell predicted, and the records of every study that is on,
+# whether a figure draws it or not. Logs that are to be measured too: behind a record that is there Snakemake would not
+# miss one that a person has removed.
 EVERYTHING = [
     *expand("figures/{name}.pdf", name=FIGURES),
     "figures/index.html",
     "results/perfmodel/predictions.csv",
     *(record for name in STUDIES for kind in ("runs", "collectives") for record in records_of(name, kind)),
+    *(f"data/raw/{run}/events.jsonl" for run in RUNS_TO_MEASURE),
 ]
 
 

@@ -40,7 +40,7 @@ for measure_pack, pack in PACKS.items():
             conda:
                 "../environment.yml"
             resources:
-                **job_resources(tuple(pack)),
+                **job_resources(tuple(to_measure)),
             params:
                 study=RUNS[pack[0]].study,
                 cells=[RUNS[name].cell_id for name in to_measure],

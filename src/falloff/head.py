@@ -6,6 +6,7 @@ head left, asks sacctmgr for each submission, and slows its looks down to one in
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -52,6 +53,7 @@ def attend(workflow: Any, site: Site, runs: Mapping[str, Run], packs: Mapping[st
     executor.check_active_jobs = jobs.look
     executor.cancel_jobs = jobs.cancel
     executor.get_account_arg = _asked_once(executor.get_account_arg)
+    executor.logger.addFilter(_is_no_word_on_memory)
     # here and not in the rule, where the Snakemake inside each job would retry as well (one retry made four attempts)
     for name in filter(workflow.is_rule, [RUN_RULE, *packs]):
         workflow.get_rule(name).restart_times = site.retries
@@ -198,6 +200,8 @@ class _Jobs:
             line = last_line(map(Path, info.job.log))
             reason = f"launch_error: {said} before its launcher began" + (f": {line}" if line else "")
             unsealed = [folder for folder in unsealed if not self._seal_unlaunched(folder, end, reason)]
+            # nothing else would be said of it here, and it is seldom the fault of one cell alone
+            self._executor.logger.warning(f"{', '.join(map(str, folders))}: {reason}")
             _try_no_more(info.job)
         if not unsealed:
             self._executor.report_job_success(info)
@@ -240,13 +244,24 @@ def _all_sealed(job: Any) -> bool:
 
 
 def _asked_once(account_of: Callable[[Any], Iterator[str]]) -> Callable[[Any], Iterator[str]]:
-    """Return the plugin's generator of an account's option, which asks Slurm each time, with a memory."""
-    known: dict[str, list[str]] = {}
+    """Return the plugin's generator of an account's option, which asks Slurm each time, with a memory.
+
+    Without an account none is asked for, as the site file says; the plugin would guess one of earlier jobs.
+    """
+    known: dict[str, list[str]] = {"": [""]}
 
     def remembered(job: Any) -> Iterator[str]:
-        account = str(job.resources.get("slurm_account"))
+        account = str(job.resources.get("slurm_account") or "")
         if account not in known:
             known[account] = list(account_of(job))
         return iter(known[account])
 
     return remembered
+
+
+def _is_no_word_on_memory(record: logging.LogRecord) -> bool:
+    """Return whether a line of the plugin is worth a person's time: that mem_mb is 0 it says of each job.
+
+    It is so on purpose: all memory of the node, or the partition's default, of which `falloff doctor --site` warns.
+    """
+    return not record.getMessage().startswith("No job memory information")

@@ -50,6 +50,12 @@ def test_unlike_jobs_have_a_line_each_and_a_sum(capsys: pytest.CaptureFixture[st
     assert [row[:3] for row in rows] == [["1", "2", "2"], ["2", "8", "4"], ["all", "6", "6"]]
 
 
+def test_a_site_without_gpus_is_not_asked_for_the_name_of_one(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    write_site(folder, gpu_resource=None)
+    assert main(["cost", "nodes"]) == 0
+    assert "kWh: not counted: gpu_resource of the site file is null" in capsys.readouterr().out
+
+
 def test_what_has_a_log_costs_nothing_more_and_tells_of_its_repeats(
     capsys: pytest.CaptureFixture[str], folder: Path
 ) -> None:

@@ -22,6 +22,16 @@ def test_a_repeat_more_measures_only_the_new_repeats(workspace: Workspace) -> No
     assert [job.wildcards.rpartition("/")[2] for job in workspace.measurements("figures/")] == ["2", "2"]
 
 
+def test_a_cell_whose_folder_is_removed_is_measured_again(workspace: Workspace) -> None:
+    """Snakemake does not miss a file behind one that is there: the record and the figures stood without their log."""
+    folder = next(path.parents[1] for path in workspace.logs() if "dp_shard2" in str(path))
+    shutil.rmtree(folder)
+    assert [job.wildcards for job in workspace.measurements("figures/")] == [f"run=laptop/{folder.name}/1"]
+    planned = {job.rule for job in workspace.planned("figures/")}
+    assert {"ingest_run", "tabulate_this_machine", "plot_figure"} <= planned
+    assert workspace.planned("figures/h200.pdf") == []
+
+
 def test_a_second_study_that_is_on_is_measured_and_ingested(workspace: Workspace) -> None:
     study = "question: Another?\nmeasure_on: [local]\nfixed: {network: tiny, seq: 16, global_batch: 4, microbatch: 1}\n"
     (workspace.folder / "config/studies/other.yaml").write_text(study + "grids: [{grid: {layout: [{tp: 2}]}}]\n")

@@ -50,8 +50,10 @@ def _cost(parsed: argparse.Namespace, site: Site) -> StudyCost:
 def _gpu_limit(hardware: str | None, site: Site) -> tuple[float | None, str]:
     """Return the power limit of the GPU that is named, else of the site's if that is one of config/hardware."""
     known = read_all_hardware(hardware_folder())
-    if hardware is not None or site.gpu_resource is None:
+    if hardware is not None:
         return gpu_limit(hardware, known)
+    if site.gpu_resource is None:
+        return None, "not counted: gpu_resource of the site file is null, its jobs ask for no GPUs"
     try:
         return gpu_limit(site.gpu_type, known)
     except ValueError as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 from falloff.cli.output import print_json
 from falloff.launch import Run, rank_command
+from falloff.rawlog import is_sealed
 from falloff.schedule import runs_on_site
 from falloff.slurm.allocation import shown_allocation
 from falloff.slurm.command import site_environment
@@ -19,13 +20,26 @@ from falloff.spec.site import Site, read_site
 from falloff.spec.study import Study, read_study
 
 STUDIES, RAW = Path("config/studies"), Path("data/raw")
+# what a person reads in one sentence
+NUM_LISTED = 12
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Print the job of a cell's first repeat: its resources, its sbatch call, and what starts its ranks in it."""
+    """Print the job of a cell's first repeat: its resources, its sbatch call, and what starts its ranks in it.
+
+    In place of a cell a study may be named; its cells are printed then, since none has a folder before it is measured.
+    """
     # Snakemake's plugin, which renders the call, takes its seconds
     from falloff.submission import sbatch_command
 
+    if (STUDIES / f"{parsed.show}.yaml").is_file():
+        study = read_study(STUDIES / f"{parsed.show}.yaml", Path("config/models"))
+        cells = [each.cell_id for each in study.cells]
+        if parsed.json:
+            print_json({"study": study.name, "cells": cells})
+        else:
+            print("\n".join([f"the cells of study {study.name}:", *(f"  {cell_id}" for cell_id in cells)]))
+        return 0
     site = read_site(parsed.site_file)
     runs = _job_of(parsed.show, parsed.study, site)
     size = resources_of(runs, site)
@@ -51,13 +65,16 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _job_of(cell: str, study_name: str | None, site: Site) -> tuple[Run, ...]:
-    """Return the runs of the job in which a cell's first repeat is measured; ValueError for a cell that is none."""
+    """Return the runs of the job in which a cell's first repeat is measured; ValueError for a cell that is none.
+
+    Beside the cell's own only those without a log, which the job would measure.
+    """
     study = _study_with(cell, study_name)
     (cell_id,) = _matching(study, cell)
     runs, reasons = runs_on_site(study, RAW, site)
     for pack in packs_of(runs, site):
         if any(run.cell_id == cell_id for run in pack):
-            return pack
+            return tuple(run for run in pack if run.cell_id == cell_id or not is_sealed(run.run_dir))
     (reason,) = [reason for reason in reasons if reason.startswith(cell_id)]
     raise ValueError(f"study {study.name}: {reason}")
 
@@ -70,10 +87,15 @@ def _study_with(cell: str, study_name: str | None) -> Study:
     names = ", ".join(study.name for study in studies)
     if not found:
         _raise_refused(studies, cell)
-        raise ValueError(f"no cell's id is or begins with {cell!r} in {names}")
+        raise ValueError(
+            f"no cell's id is or begins with {cell!r} in {names}; --show with a study's name lists its cells"
+        )
     if len(found) > 1:
-        listed = ", ".join(f"{cell_id} of {study.name}" for study, cell_id in found)
-        raise ValueError(f"{cell!r} is or begins the id of {len(found)} cells: {listed}; name one, or its --study")
+        listed = ", ".join(f"{cell_id} of {study.name}" for study, cell_id in found[:NUM_LISTED])
+        more = f" and {len(found) - NUM_LISTED} more" if len(found) > NUM_LISTED else ""
+        raise ValueError(
+            f"{cell!r} is or begins the id of {len(found)} cells: {listed}{more}; name one, or its --study"
+        )
     return found[0][0]
 
 
@@ -91,8 +113,9 @@ def _raise_refused(studies: Sequence[Study], cell: str) -> None:
 
 def _lines(shown: Mapping[str, Any], size: JobResources, site: Site) -> Iterator[str]:
     gpus = f", {size.gpus_per_node} GPUs" if size.gpus_per_node else ""
-    yield f"one job on {site.label}: {size.nodes} nodes, {size.processes_per_node} processes{gpus} a node, at most"
-    yield f"{size.time_limit_s:g} s; measures {', '.join(shown['runs'])} of study {shown['study']}"
+    nodes = "1 node" if size.nodes == 1 else f"{size.nodes} nodes"
+    yield f"one job on {site.label}: {nodes}, {size.processes_per_node} processes{gpus} a node"
+    yield f"at most {size.time_limit_s:g} s; measures {', '.join(shown['runs'])} of study {shown['study']}"
     yield "\nresources of the job, as Snakemake has them:"
     yield from (f"  {name}={value}" for name, value in shown["resources"].items())
     yield "\nsubmitted as (its name, log, comment and script are Snakemake's):"

@@ -129,7 +129,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_launch(commands: Any) -> None:
     launch = _add(commands, "launch", "falloff.cli.launch", "show what a cell's job is, without submitting it")
-    launch.add_argument("--show", required=True, metavar="CELL", help="a cell's id, or the beginning of one")
+    launch.add_argument(
+        "--show",
+        required=True,
+        metavar="CELL",
+        help="a cell's id, or the beginning of one; a study's name lists its cells",
+    )
     launch.add_argument("--study", metavar="STUDY", help="the study that it is in (default: all in config/studies)")
     _add_site_file(launch)
 
