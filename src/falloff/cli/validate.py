@@ -9,6 +9,7 @@ from typing import Any
 from falloff.cli.output import print_json
 from falloff.perfmodel.calibrate import write_fit
 from falloff.perfmodel.claims import Claim, claims
+from falloff.perfmodel.controls import Control, check_controls
 from falloff.perfmodel.goals import goals_of
 from falloff.perfmodel.prediction import CALIBRATION, shipped_fit
 from falloff.perfmodel.scoreboard import Board, FamilyScores, board_of
@@ -28,11 +29,12 @@ def run(parsed: argparse.Namespace) -> int:
         return _calibrate(fit_to_ship(table, model), parsed.output or CALIBRATION, parsed.json)
     if parsed.output is not None:
         raise ValueError("--output belongs to --calibrate")
-    board, said = board_of(table, model), claims(shipped_fit())
+    fit = shipped_fit()
+    board, said, controls = board_of(table, model), claims(fit), check_controls(fit.values)
     if parsed.json:
-        print_json(json_of(board, said))
+        print_json(json_of(board, said, controls))
     else:
-        print(text_of(board, said), end="")
+        print(text_of(board, said, controls), end="")
     return 0
 
 
@@ -45,7 +47,7 @@ def _calibrate(found: Any, path: Path, is_json: bool) -> int:
     return 0
 
 
-def json_of(board: Board, said: list[Claim]) -> dict[str, Any]:
+def json_of(board: Board, said: list[Claim], controls: list[Control]) -> dict[str, Any]:
     """Return all scores for programs: fractions where a score is one, goals in the units that they name."""
     goals = list(goals_of(board))
     return {
@@ -55,6 +57,7 @@ def json_of(board: Board, said: list[Claim]) -> dict[str, Any]:
         "goals": [{**_plain(goal), "met": goal.is_met} for goal in goals],
         "short": {goal.name: reason(board, goal) for goal in goals if not goal.is_met},
         "claims": _plain(said),
+        "controls": _plain(controls),
         "families": {one.family.name: _family(one) for one in board.families},
         **{
             field.name: _plain(getattr(board, field.name))

@@ -46,6 +46,10 @@ class Parts:
         """Return the seconds of all parts."""
         return self.first + layers * self.layer + self.last
 
+    def times(self, factor: Floats | float) -> "Parts":
+        """Return the seconds so many times."""
+        return Parts(first=self.first * factor, layer=self.layer * factor, last=self.last * factor)
+
     def where(self, mask: Bools | Floats) -> "Parts":
         """Return the seconds where a mask holds, and none elsewhere."""
         return Parts(**{name: np.where(mask, getattr(self, name), 0.0) for name in ("first", "layer", "last")})

@@ -40,16 +40,21 @@ class PowerRuns:
 def read_power_runs(folder: Path = LOGS, cluster: str = CLUSTER) -> PowerRuns:
     """Return the runs under a folder that ended well, drew a known power and are expressible; ValueError if none is."""
     machine = find_cluster(cluster)
-    found = [run for path in sorted(folder.rglob("events.jsonl")) for run in _run(path, machine)]
+    found = read_runs(folder, machine)
     if not found:
         raise ValueError(f"{folder}: holds no run of {machine.gpu.name} with its power")
     return PowerRuns(
         names=tuple(record.record_id for record, _ in found),
         jobs=stack([job for _, job in found]),
-        step_s=np.array([_step_s(record) for record, _ in found]),
+        step_s=np.array([step_seconds(record) for record, _ in found]),
         draw_w=np.array([record.draw_w for record, _ in found], dtype=float),
         control=np.array([record.control or "" for record, _ in found], dtype=np.str_),
     )
+
+
+def read_runs(folder: Path, machine: Cluster) -> list[tuple[RunRecord, Job]]:
+    """Return the runs under a folder that ended well on a machine's GPUs and drew a known power, each as a job too."""
+    return [run for path in sorted(folder.rglob("events.jsonl")) for run in _run(path, machine)]
 
 
 def ordinary(runs: PowerRuns) -> PowerRuns:
@@ -99,7 +104,8 @@ def _run(path: Path, cluster: Cluster) -> Iterator[tuple[RunRecord, Job]]:
             yield record, job
 
 
-def _step_s(record: RunRecord) -> float:
+def step_seconds(record: RunRecord) -> float:
+    """Return the mean step of a run with a window."""
     assert record.window_s is not None
     assert record.window_tokens is not None
     assert record.tokens_per_step is not None

@@ -6,17 +6,19 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from falloff.perfmodel.claims import Claim
+from falloff.perfmodel.controls import Control
 from falloff.perfmodel.families import PLAYBOOK_PEER_REGRET
 from falloff.perfmodel.goals import Goal, goals_of, shared_score
 from falloff.perfmodel.retention import CONSTANT_LOSS
 from falloff.perfmodel.scoreboard import Board, FamilyScores, MemoryScores
 from falloff.perfmodel.scores import Errors, Intervals
 from falloff.perfmodel.shortfalls import reasons
+from falloff.units import MILLI
 
 _PERCENT = 100.0
 
 
-def text_of(board: Board, claims: Sequence[Claim] = ()) -> str:
+def text_of(board: Board, claims: Sequence[Claim] = (), controls: Sequence[Control] = ()) -> str:
     """Return the whole report."""
     goals = list(goals_of(board))
     sections = (
@@ -24,6 +26,7 @@ def text_of(board: Board, claims: Sequence[Claim] = ()) -> str:
         _table(board, goals),
         _short(board, goals),
         _claims(claims),
+        _controls(controls),
         _family_details(board.families),
         _choices(board),
         _retention(board),
@@ -121,6 +124,32 @@ def _family_row(one: FamilyScores) -> tuple[str, ...]:
         f"{_percent(one.constant_unseen.mape)}/{_percent(one.constant_known.mape)}",
         f"{_percent(one.regression_unseen.mape)}/{_percent(one.regression_known.mape)}",
     )
+
+
+def _controls(controls: Sequence[Control]) -> list[str]:
+    if not controls:
+        return []
+    rows = [("collectives", "run", "step ms", "ours", "error %", "exposed %", "ours")]
+    for control in controls:
+        rows.append(
+            (
+                "none" if control.stretch == 0 else f"x {control.stretch:g}",
+                control.record_id,
+                f"{control.measured_step_s / MILLI:.1f}",
+                f"{control.predicted_step_s / MILLI:.1f}",
+                f"{_PERCENT * control.error:+.1f}",
+                _percent_or_dash(control.measured_exposed),
+                _percent_or_dash(control.predicted_exposed),
+            )
+        )
+    return [
+        "Our controls on two H200, collectives left out or so many times as long; no fit of times has seen them:",
+        *_columns(rows),
+    ]
+
+
+def _percent_or_dash(share: float) -> str:
+    return "-" if math.isnan(share) else f"{_PERCENT * share:.1f}"
 
 
 def _family_details(families: Sequence[FamilyScores]) -> list[str]:

@@ -106,10 +106,15 @@ class Steps:
         )
 
 
-def predict_steps(jobs: Jobs, values: Values, effects_on: Effects = ALL) -> Steps:
-    """Return the predicted steps of jobs [n] under parameter values; effects.py's terms can be switched off."""
+def predict_steps(jobs: Jobs, values: Values, effects_on: Effects = ALL, stretch: Floats | float = 1.0) -> Steps:
+    """Return the predicted steps of jobs [n] under parameter values; effects.py's terms can be switched off.
+
+    Data-parallel collectives take `stretch` times their seconds: 0 is the control without communication, 1 + f the one
+    in which each is lengthened by f times itself (controls.py).
+    """
     duty: Floats = np.ones(len(jobs))
-    waits, gathers = _waits(jobs, values), traffic.data_parallel_seconds(jobs, values, effects_on)
+    waits = _waits(jobs, values)
+    gathers = traffic.data_parallel_seconds(jobs, values, effects_on).times(stretch)
     steps = _predict(jobs, values, effects_on, duty, waits, gathers)
     for _ in range(_TURNS - 1):
         share = (steps.gemm_s + steps.attention_s + steps.recompute_s) / steps.step_s

@@ -298,6 +298,12 @@ class DataParallelSeconds:
     reduce: Parts
     replicate: Parts
 
+    def times(self, factor: Floats | float) -> "DataParallelSeconds":
+        """Return all of them so many times as long."""
+        return DataParallelSeconds(
+            gather=self.gather.times(factor), reduce=self.reduce.times(factor), replicate=self.replicate.times(factor)
+        )
+
 
 def data_parallel_seconds(jobs: Jobs, values: Values, effects: Effects = ALL) -> DataParallelSeconds:
     """Return the seconds of data-parallel collectives as overlap.exposed_data_parallel takes them."""
