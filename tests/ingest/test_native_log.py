@@ -35,6 +35,15 @@ def test_nodes_are_those_that_spoke_in_the_order_of_the_job(write_log: WriteLog,
     assert log.events[0] is log.first
 
 
+@pytest.mark.parametrize("broken", [{"node": None}, {"node": "1"}, {"fingerprint": 7}])
+def test_a_node_s_event_that_is_none_is_refused_in_a_sentence(
+    write_log: WriteLog, cuda_run: list[Event], broken: Event
+) -> None:
+    first, own, *rest = over_nodes(cuda_run, None)
+    with pytest.raises(ValueError, match="a node's event needs its number and its fingerprint"):
+        read_log(write_log([first, {**own, **broken}, *rest]), anywhere=False)
+
+
 def test_gpus_of_all_nodes_are_the_runs(write_log: WriteLog, cuda_run: list[Event]) -> None:
     (run,), _ = read_native_log(write_log(over_nodes(cuda_run, None, None)))
     assert (run.nodes, run.gpus_per_node, run.site) == (2, 2, "there")

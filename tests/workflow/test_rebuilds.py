@@ -35,7 +35,7 @@ def test_a_cell_whose_folder_is_removed_is_measured_again(workspace: Workspace) 
 def test_a_second_study_that_is_on_is_measured_and_ingested(workspace: Workspace) -> None:
     study = "question: Another?\nmeasure_on: [local]\nfixed: {network: tiny, seq: 16, global_batch: 4, microbatch: 1}\n"
     (workspace.folder / "config/studies/other.yaml").write_text(study + "grids: [{grid: {layout: [{tp: 2}]}}]\n")
-    workspace.edit("config/config.yaml", "studies: [laptop]", "studies: [laptop, other]")
+    workspace.edit("config/config.yaml", "studies: [laptop, slurm_smoke]", "studies: [laptop, other]")
     planned = workspace.planned("figures/")
     of_study = [job for job in planned if job.rule in ("ingest_run", "measure_run")]
     assert sorted(job.rule for job in of_study) == ["ingest_run", "measure_run"]

@@ -52,9 +52,9 @@ class Log:
 def read_log(path: Path, anywhere: bool) -> Log:
     """Return a sealed log sorted out; ValueError where it is no log, or (unless anywhere) of another directory."""
     events = rawlog.read_events(path)
-    first = {**events[0], "nodes": _nodes(events)}
     if any(not isinstance(event.get("event"), str) for event in events):
         raise ValueError(f"{path}: a line has no event name")
+    first = {**events[0], "nodes": _nodes(events, path)}
     stated, folders = log_name(first), path.absolute().parts[-4:-1]
     found = "/".join(folders)
     at_home = _is_home(folders, first)
@@ -68,10 +68,18 @@ def read_log(path: Path, anywhere: bool) -> Log:
     return Log(path=path, name=name, first=first, last=events[-1], cell=cell, events=of_run, elsewhere=elsewhere)
 
 
-def _nodes(events: Sequence[Event]) -> list[Event]:
+def _nodes(events: Sequence[Event], path: Path) -> list[Event]:
     """Return the nodes of a run in their order: as each says of itself, else as the launcher says of the first."""
-    by_number = dict(enumerate(events[0].get("nodes") or []))
-    by_number |= {event["node"]: event["fingerprint"] for event in events if event["event"] == "node"}
+    stated = events[0].get("nodes") or []
+    if not isinstance(stated, list):
+        raise ValueError(f"{path}: nodes must be a list, found {stated!r}")
+    by_number = dict(enumerate(stated))
+    for event in events:
+        if event["event"] == "node":
+            number, fingerprint = event.get("node"), event.get("fingerprint")
+            if type(number) is not int or not isinstance(fingerprint, Mapping):
+                raise ValueError(f"{path}: a node's event needs its number and its fingerprint, found {number!r}")
+            by_number[number] = dict(fingerprint)
     return [by_number[number] for number in sorted(by_number)]
 
 
