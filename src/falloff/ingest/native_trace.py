@@ -28,7 +28,7 @@ def trace_fields(log: Log, step_s: Sequence[float], num_ranks: int) -> dict[str,
     events = sorted(log.all("trace"), key=lambda event: int(event["rank"]))
     if not events:
         return {"trace_note": "no trace"}
-    if not (log.path.parent / events[0]["file"]).is_file():
+    if not _is_beside(log, events[0]["file"]):
         # of launches that are alike one trace ships
         return {"trace_note": f"{events[0]['file']} is not beside the log"}
     fields = exposure_fields(log.path.parent / events[0]["file"], events[0]["file"], num_ranks)
@@ -36,6 +36,13 @@ def trace_fields(log: Log, step_s: Sequence[float], num_ranks: int) -> dict[str,
     if "trace_span_s" in fields and off is not None and abs(off) > MAX_OFF_SHARE:
         return {"trace_ref": fields["trace_ref"], "trace_note": f"{fields['trace_note']}; {_rejection(off)}"}
     return fields if len(events) < max(num_ranks, 2) else _with_ranks(log, events, fields)
+
+
+def _is_beside(log: Log, name: str) -> bool:
+    try:
+        return (log.path.parent / name).is_file()
+    except OSError:  # a name that no file system takes
+        return False
 
 
 def _rejection(off: float) -> str:
