@@ -245,7 +245,9 @@ class Cluster:
         return sorted(found)
 
     def _usable_nodes(self) -> set[str]:
-        return set(self.run("sinfo", "-h", "-N", "-t", "idle,mixed,allocated", "-o", "%N", succeeds=False).split())
+        # by the state as it is printed: sinfo counts a drained node among the idle ones that it is asked for
+        lines = self.run("sinfo", "-h", "-N", "-o", "%N %t", succeeds=False).splitlines()
+        return {node for node, state in map(str.split, lines) if state in ("idle", "mix", "alloc")}
 
     # from nothing to a cluster
 

@@ -53,3 +53,10 @@ def test_accounting_remembers_a_job(accounted: Cluster) -> None:
 
 def test_without_accounting_sacct_is_there_and_fails(plain: Cluster) -> None:
     assert shell(plain, "sacct").returncode != 0
+
+
+def test_drained_nodes_take_jobs_again_once_the_cluster_is_cleared(plain: Cluster) -> None:
+    plain.drain()
+    plain.clear()
+    done = shell(plain, "srun --nodes=4 --immediate=20 true")
+    assert done.returncode == 0, done.stderr
