@@ -226,24 +226,11 @@ def tensor_parallel(jobs: Jobs) -> tuple[Collective, ...]:
 
 def expert_parallel(jobs: Jobs) -> tuple[Collective, ...]:
     """Return the AllToAlls that take tokens to their experts and back, twice in each direction and layer."""
-    ranks, per_node = group("ep", jobs)
+    ranks, _ = group("ep", jobs)
     count = np.where((ranks > 1) & (jobs.experts > 1), jobs.num_microbatches * layers_of_stage(jobs) * 2, 0.0)
     own = np.where(jobs.sequence_parallel, jobs.tp, 1.0)
     size = microbatch_bytes(jobs) * jobs.active_experts / own
-    passes: tuple[tuple[When, Floats], ...] = (("forward", count), ("backward", count * (1.0 + (jobs.recompute == 2))))
-    return tuple(
-        Collective(
-            kind="all_to_all",
-            axis="ep",
-            when=when,
-            place="layer",
-            ranks=ranks,
-            ranks_per_node=per_node,
-            message_bytes=size,
-            count=times,
-        )
-        for when, times in passes
-    )
+    return _there_and_back("all_to_all", "ep", jobs, size, count, count * (1.0 + (jobs.recompute == 2)))
 
 
 def context_parallel(jobs: Jobs) -> tuple[Collective, ...]:
@@ -251,14 +238,29 @@ def context_parallel(jobs: Jobs) -> tuple[Collective, ...]:
 
     Liu et al. 2023 (arXiv 2310.01889); a rank's keys and values are 2 x microbatch x seq / cp x kv_heads / tp.
     """
-    ranks, per_node = group("cp", jobs)
+    ranks, _ = group("cp", jobs)
     size = 2 * activation_bytes(jobs) * jobs.microbatch * jobs.seq / jobs.cp * jobs.kv_heads * jobs.head_size / jobs.tp
     turns = jobs.num_microbatches * layers_of_stage(jobs) * (ranks - 1)
-    passes: tuple[tuple[When, Floats], ...] = (("forward", turns), ("backward", turns * (2.0 + (jobs.recompute == 2))))
+    return _there_and_back("send_recv", "cp", jobs, size, turns, turns * (2.0 + (jobs.recompute == 2)))
+
+
+def pipeline_parallel(jobs: Jobs) -> tuple[Collective, ...]:
+    """Return the sends between stages: each microbatch's activations on, their gradients back, by virtual stage."""
+    ranks, _ = group("pp", jobs)
+    count = np.where(ranks > 1, jobs.num_microbatches * jobs.vpp, 0.0)
+    return _there_and_back("send_recv", "pp", jobs, message_bytes(jobs), count, count)
+
+
+def _there_and_back(
+    kind: Kind, axis: Axis, jobs: Jobs, size: Floats, forward: Floats, backward: Floats
+) -> tuple[Collective, ...]:
+    """Return a layer's calls on an axis in both passes, so many times a step each."""
+    ranks, per_node = group(axis, jobs)
+    passes: tuple[tuple[When, Floats], ...] = (("forward", forward), ("backward", backward))
     return tuple(
         Collective(
-            kind="send_recv",
-            axis="cp",
+            kind=kind,
+            axis=axis,
             when=when,
             place="layer",
             ranks=ranks,
@@ -267,26 +269,6 @@ def context_parallel(jobs: Jobs) -> tuple[Collective, ...]:
             count=times,
         )
         for when, times in passes
-    )
-
-
-def pipeline_parallel(jobs: Jobs) -> tuple[Collective, ...]:
-    """Return the sends between stages: each microbatch's activations on, their gradients back, by virtual stage."""
-    ranks, per_node = group("pp", jobs)
-    count = np.where(ranks > 1, jobs.num_microbatches * jobs.vpp, 0.0)
-    passes: tuple[When, ...] = ("forward", "backward")
-    return tuple(
-        Collective(
-            kind="send_recv",
-            axis="pp",
-            when=when,
-            place="layer",
-            ranks=ranks,
-            ranks_per_node=per_node,
-            message_bytes=message_bytes(jobs),
-            count=count,
-        )
-        for when in passes
     )
 
 
