@@ -27,7 +27,6 @@ from falloff.perfmodel.counting import model_flops_per_token
 from falloff.spec.hardware import Hardware
 
 FIGURE = "weak_scaling"
-PANELS = ("tokens_per_s", "tokens_per_gpu_s", "mfu", "kept")
 # rates are compared with that at so many GPUs, the most that the published series have in common
 BASE_GPUS = 128
 
