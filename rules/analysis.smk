@@ -250,3 +250,26 @@ rule tabulate_collective_regimes:
     shell:
         "python workflow_scripts/tabulate_collective_regimes.py --collectives {input.collectives:q} "
         "--external {params.external:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+# Each script takes our runs and published cells, and reads machines, networks and the calibration where they stand.
+rule tabulate_modelled:
+    input:
+        runs=records_of("h200", "runs"),
+        cells=TRAINING_CELLS,
+        calibration=CALIBRATION_FILES,
+        assumptions=ASSUMPTION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=lambda wildcards: code_of(f"workflow_scripts/tabulate_{wildcards.name}.py"),
+    output:
+        table="results/tables/{name}.parquet",
+        coverage="results/tables/{name}.coverage.parquet",
+    log:
+        "logs/tabulate/{name}.log",
+    wildcard_constraints:
+        name="|".join(MODELLED),
+    conda:
+        "../environment.yml"
+    shell:
+        "OMP_NUM_THREADS=1 python workflow_scripts/tabulate_{wildcards.name}.py --runs {input.runs:q} "
+        "--cells {input.cells:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"

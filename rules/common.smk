@@ -20,6 +20,8 @@ HARDWARE_FILES = sorted(str(path) for path in Path("config/hardware").glob("*.ya
 NETWORK_FILES = sorted(str(path) for path in NETWORKS.glob("*.yaml"))
 CLUSTER_FILES = sorted(str(path) for path in Path("config/clusters").glob("*.yaml"))
 CALIBRATION_FILES = sorted(str(path) for path in Path("config/perfmodel").glob("*.json"))
+# prices, failure rates and loss laws, each with its source
+ASSUMPTION_FILES = sorted(str(path) for path in Path("config/assumptions").glob("*.yaml"))
 # what the model's collectives are fitted to
 COLLECTIVE_FILES = [
     str(EXTERNAL / "published-collectives" / "collectives.csv"),
@@ -27,6 +29,23 @@ COLLECTIVE_FILES = [
     str(EXTERNAL / "torchtitan-h200x2" / "collectives_gemm.txt"),
 ]
 TRAINING_CELLS = str(EXTERNAL / "published-training" / "training_cells.csv")
+
+# Figures of the model beside what was measured and printed: their tables come about alike (tabulate_modelled).
+MODELLED = [
+    "parallelism_mix",
+    "tensor_parallel",
+    "best_layout",
+    "generations",
+    "model_size",
+    "node_size",
+    "context_length",
+    "context_parallel",
+    "hybrid_sharding",
+    "marginal_returns",
+    "goodput",
+    "fleet",
+    "attribution",
+]
 
 try:
     SETTINGS = build(Settings, config, "config")

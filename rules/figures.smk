@@ -16,6 +16,7 @@ FIGURES = [
     "execution_time",
     "power_per_token",
     "collective_regimes",
+    *MODELLED,
 ]
 
 
@@ -52,6 +53,7 @@ localrules:
     tabulate_execution_time,
     tabulate_power_per_token,
     tabulate_collective_regimes,
+    tabulate_modelled,
     plot_figure,
     render_page,
 

@@ -31,8 +31,10 @@ EVIDENCE = {
 COVERAGE_COLUMNS = ("figure", "cell", "status", "reason", "n")
 # The order of the page: what was measured, what the model makes of it, the few cores of one machine. Others follow.
 STORY = (
-    *("strong_scaling", "collectives", "comparability", "h200", "overlap"),
-    *("weak_scaling", "execution_time", "power_per_token", "collective_regimes"),
+    *("strong_scaling", "weak_scaling", "marginal_returns", "execution_time", "power_per_token", "attribution"),
+    *("collectives", "collective_regimes", "overlap", "comparability", "h200"),
+    *("parallelism_mix", "tensor_parallel", "best_layout", "hybrid_sharding", "context_parallel", "context_length"),
+    *("model_size", "generations", "node_size", "fleet", "goodput"),
     *("validation", "extrapolation", "memory", "this_machine"),
 )
 _WIDE_PX = 700  # what is wider scrolls sideways on a phone, as its letters would be too small otherwise

@@ -52,8 +52,18 @@ COLLECTIVE_LINES: dict[str, str | tuple[float, tuple[float, ...]]] = {
     "send_recv": "-",
 }
 TECHNIQUE_COLORS = {"eager": TEAL, "compiled": NAVY, "compiled + Float8": VERMILLION}
-MACHINE_COLORS = {"A100": TEAL, "H100": NAVY, "H200": VERMILLION}
-NETWORK_COLORS = {"1B": TEAL, "8B": VERMILLION, "80B": NAVY}
+MACHINE_COLORS = {"V100": GREY, "A100": TEAL, "H100": NAVY, "H200": VERMILLION, "B200": PURPLE, "GB200": BLACK}
+# networks of one size share a colour: Llama 2's and 3's, MPT's, the playbook's
+NETWORK_COLORS = {
+    "1B": TEAL,
+    "3B": TEAL,
+    "7B": VERMILLION,
+    "8B": VERMILLION,
+    "13B": PURPLE,
+    "70B": NAVY,
+    "80B": NAVY,
+    "405B": BLACK,
+}
 COLLECTIVE_NAMES = {
     "all_reduce": "AllReduce",
     "all_gather": "AllGather",
