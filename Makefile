@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 REFERENCE := h200 overlap strong_scaling collectives comparability
 
-.PHONY: figures test check mutants measure benchmarks calibration reference clean
+.PHONY: figures test check mutants measure benchmarks calibration reference archive clean
 .DEFAULT_GOAL := figures
 
 figures: $(STAMP)
@@ -49,6 +49,12 @@ reference: $(STAMP)
 	$(BIN)/snakemake $(REFERENCE:%=figures/%.pdf)
 	mkdir -p docs/figures
 	cp $(REFERENCE:%=figures/%.csv) $(REFERENCE:%=figures/%.png) docs/figures/
+
+# What an archive of papers' artifacts takes, in dist/: code, logs, tables, figures, environment, checksums, RO-Crate.
+# With TAG, at a new tag of that name.
+archive: figures
+	$(if $(TAG),git tag --annotate $(TAG) --message "falloff $(TAG)")
+	$(BIN)/python workflow_scripts/make_archive.py
 
 clean:
 	rm -rf results logs .snakemake

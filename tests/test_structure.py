@@ -45,6 +45,7 @@ STAGES = (
     "preflight",
     "cost",
     "report",
+    "archive",
     "doctor",
     "submission",
     "unlaunched",
@@ -113,6 +114,12 @@ def imports_of(tree: ast.AST) -> Iterator[str]:
 
 def module_imports(path: Path) -> list[str]:
     return list(imports_of(ast.parse(path.read_text(), str(path))))
+
+
+def names_in(rules: str, name: str) -> set[str]:
+    """Return the words in quotes of a list in rules/<rules>.smk."""
+    text = (ROOT / "rules" / f"{rules}.smk").read_text()
+    return set(re.findall(r'"(\w+)"', text.split(f"{name} = [")[1].split("\n]")[0]))
 
 
 def notebook_code(path: Path) -> str:
@@ -228,6 +235,7 @@ def test_a_script_is_thin(path: Path) -> None:
 def test_every_script_is_run_by_a_rule_or_by_make_and_every_one_that_is_run_exists() -> None:
     wiring = "".join(path.read_text() for path in [*ROOT.glob("rules/*.smk"), ROOT / "Snakefile", ROOT / "Makefile"])
     run = set(re.findall(r"python workflow_scripts/(\w+\.py)", wiring))
+    run |= {f"tabulate_{name}.py" for name in names_in("common", "MODELLED")}
     assert run == {path.name for path in SCRIPTS}
 
 
@@ -251,8 +259,7 @@ def test_a_notebook_is_stored_without_outputs_and_states_its_parameters(path: Pa
 
 
 def test_every_figure_has_its_notebook_and_its_script() -> None:
-    figures = (ROOT / "rules" / "figures.smk").read_text()
-    named = set(re.findall(r'"(\w+)"', figures.split("FIGURES = [")[1].split("\n]")[0])) - {"laptop"}
+    named = (names_in("figures", "FIGURES") | names_in("common", "MODELLED")) - {"laptop"}
     assert named == {path.stem for path in NOTEBOOKS}
     assert named == {path.stem.removeprefix("tabulate_") for path in SCRIPTS if path.stem.startswith("tabulate_")}
 
