@@ -255,7 +255,7 @@ rule tabulate_collective_regimes:
 # Each script takes our runs and published cells, and reads machines, networks and the calibration where they stand.
 rule tabulate_modelled:
     input:
-        runs=records_of("h200", "runs"),
+        runs=records_of("h200", "runs") + records_of("one_h200", "runs"),
         cells=TRAINING_CELLS,
         calibration=CALIBRATION_FILES,
         assumptions=ASSUMPTION_FILES,
