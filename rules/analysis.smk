@@ -59,6 +59,8 @@ rule tabulate_h200:
 rule tabulate_overlap:
     input:
         runs=records_of("h200", "runs"),
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
         code=code_of("workflow_scripts/tabulate_overlap.py"),
     output:
         table="results/tables/overlap.parquet",

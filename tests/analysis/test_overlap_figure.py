@@ -5,14 +5,18 @@ import json
 import pytest
 
 from falloff.analysis import overlap_figure
+from falloff.perfmodel.prediction import prior_fit
 from falloff.records import RunRecord, read_records, write_records
+
+FIT = prior_fit()
 
 
 @pytest.fixture
 def tabulated(tmp_path):
     def tabulate(*records):
         write_records(tmp_path / "runs.parquet", records, RunRecord)
-        return overlap_figure.tabulate(read_records([tmp_path / "runs.parquet"], RunRecord))
+        table, coverage = overlap_figure.tabulate(read_records([tmp_path / "runs.parquet"], RunRecord), FIT)
+        return table[~table["panel"].str.startswith("model_")], coverage[~coverage["cell"].str.contains("H100")]
 
     return tabulate
 

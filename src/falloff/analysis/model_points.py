@@ -42,6 +42,7 @@ METRICS: Mapping[str, Metric] = {
     "energy_per_token_j": Metric(lambda made: made.power.energy_per_token_j, -1),
     "tokens_per_joule": Metric(lambda made: made.power.tokens_per_joule, 1),
     "device_bytes": Metric(lambda made: made.memory.device_bytes),
+    "allocated_bytes": Metric(lambda made: made.memory.allocated_bytes),
 }
 
 

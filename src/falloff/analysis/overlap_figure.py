@@ -14,10 +14,11 @@ from falloff.analysis.efficiency import Row, number
 from falloff.analysis.field_values import stated
 from falloff.analysis.overlap import communication_cost
 from falloff.analysis.overlap_cells import NOT_IN_FORCE, NOT_SETTLED, overlap_runs
+from falloff.analysis.overlap_model import FIGURE, measured_ahead, predicted_ahead
 from falloff.analysis.uncertainty import pool_runs, ratio_interval
 from falloff.analysis.untraced import untraced_words
+from falloff.perfmodel.calibrate import Fit
 
-FIGURE = "overlap"
 AHEAD_METRICS = ("exposed_s", "memory_bytes", "tokens_per_gpu_s")
 NO_PAIR = "no ordinary run on the same GPUs with the same software"
 NO_SECONDS = "its log does not say how much longer its collectives were made"
@@ -42,8 +43,8 @@ _LACKING = {
 }
 
 
-def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the figure's table and its coverage, from the records of runs; both without a point where none fits.
+def tabulate(runs: pd.DataFrame, fit: Fit) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the figure's table and its coverage, from records of runs, which may have none that fits, and a fit.
 
     Panels: prefetch_exposed_s, prefetch_memory_bytes and prefetch_tokens_per_gpu_s over prefetch depth, a series a
     network and resharding; no_communication, by part, what a step takes more than the same without communication: the
@@ -52,6 +53,7 @@ def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     GPU over the exposed share of a traced step; delay_exposed, the seconds of a step over the same. Only runs on the
     very same GPUs are set against each other, and none that drifted when its window began: what it drifts by would be
     taken for the control's. A panel without a cell has one row without y whose label says what is missing.
+    Panels model_exposed_s, model_device_bytes and model_ratio are predicted of a calibration (overlap_model.py).
     """
     told = overlap_runs(runs)
     restless = told["settled"].map(stated).eq(False)
@@ -66,7 +68,9 @@ def tabulate(runs: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     coverage = [_coverage(panel, rows) for panel, rows in panels.items()]
     coverage += [*_left_out(held, panels), *_restless(told, restless), *_doubtful(runs)]
     rows = [row for panel, found in panels.items() for row in found or [_empty(panel)]]
-    return points.points_frame(rows), coverage_frame(coverage)
+    predicted, of_predicted = predicted_ahead(fit)
+    rows += [*predicted, *measured_ahead(runs)]
+    return points.points_frame(rows), coverage_frame([*coverage, *of_predicted])
 
 
 def _empty(panel: str) -> dict[str, Any]:
