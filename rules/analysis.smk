@@ -131,51 +131,43 @@ rule tabulate_comparability:
         "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
-rule tabulate_validation:
+# What predictions of cells that no fit had seen say: their scripts take those alone.
+rule tabulate_held_out:
     input:
         cells="results/perfmodel/held_out.parquet",
-        code=code_of("workflow_scripts/tabulate_validation.py"),
+        code=lambda wildcards: code_of(f"workflow_scripts/tabulate_{wildcards.name}.py"),
     output:
-        table="results/tables/validation.parquet",
-        coverage="results/tables/validation.coverage.parquet",
+        table="results/tables/{name}.parquet",
+        coverage="results/tables/{name}.coverage.parquet",
     log:
-        "logs/tabulate/validation.log",
+        "logs/tabulate/{name}.log",
+    wildcard_constraints:
+        name="|".join(HELD_OUT),
     conda:
         "../environment.yml"
     shell:
-        "python workflow_scripts/tabulate_validation.py --held-out {input.cells:q} "
+        "python workflow_scripts/tabulate_{wildcards.name}.py --held-out {input.cells:q} "
         "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
-rule tabulate_memory:
+# Our runs beside what the model says of them and of larger ones: no published cell is read.
+rule tabulate_predicted:
     input:
-        cells="results/perfmodel/held_out.parquet",
-        code=code_of("workflow_scripts/tabulate_memory.py"),
+        runs=records_of("h200", "runs"),
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=lambda wildcards: code_of(f"workflow_scripts/tabulate_{wildcards.name}.py"),
     output:
-        table="results/tables/memory.parquet",
-        coverage="results/tables/memory.coverage.parquet",
+        table="results/tables/{name}.parquet",
+        coverage="results/tables/{name}.coverage.parquet",
     log:
-        "logs/tabulate/memory.log",
+        "logs/tabulate/{name}.log",
+    wildcard_constraints:
+        name="|".join(PREDICTED),
     conda:
         "../environment.yml"
     shell:
-        "python workflow_scripts/tabulate_memory.py --held-out {input.cells:q} "
-        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
-
-
-rule tabulate_extrapolation:
-    input:
-        cells="results/perfmodel/held_out.parquet",
-        code=code_of("workflow_scripts/tabulate_extrapolation.py"),
-    output:
-        table="results/tables/extrapolation.parquet",
-        coverage="results/tables/extrapolation.coverage.parquet",
-    log:
-        "logs/tabulate/extrapolation.log",
-    conda:
-        "../environment.yml"
-    shell:
-        "python workflow_scripts/tabulate_extrapolation.py --held-out {input.cells:q} "
+        "python workflow_scripts/tabulate_{wildcards.name}.py --runs {input.runs:q} "
         "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
@@ -195,42 +187,6 @@ rule tabulate_weak_scaling:
         "../environment.yml"
     shell:
         "python workflow_scripts/tabulate_weak_scaling.py --runs {input.runs:q} --cells {input.cells:q} "
-        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
-
-
-rule tabulate_execution_time:
-    input:
-        runs=records_of("h200", "runs"),
-        calibration=CALIBRATION_FILES,
-        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
-        code=code_of("workflow_scripts/tabulate_execution_time.py"),
-    output:
-        table="results/tables/execution_time.parquet",
-        coverage="results/tables/execution_time.coverage.parquet",
-    log:
-        "logs/tabulate/execution_time.log",
-    conda:
-        "../environment.yml"
-    shell:
-        "python workflow_scripts/tabulate_execution_time.py --runs {input.runs:q} "
-        "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
-
-
-rule tabulate_power_per_token:
-    input:
-        runs=records_of("h200", "runs"),
-        calibration=CALIBRATION_FILES,
-        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
-        code=code_of("workflow_scripts/tabulate_power_per_token.py"),
-    output:
-        table="results/tables/power_per_token.parquet",
-        coverage="results/tables/power_per_token.coverage.parquet",
-    log:
-        "logs/tabulate/power_per_token.log",
-    conda:
-        "../environment.yml"
-    shell:
-        "python workflow_scripts/tabulate_power_per_token.py --runs {input.runs:q} "
         "--table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 

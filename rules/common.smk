@@ -30,6 +30,16 @@ COLLECTIVE_FILES = [
 ]
 TRAINING_CELLS = str(EXTERNAL / "published-training" / "training_cells.csv")
 
+# Figures of the model whose scripts take the same: predictions of cells that no fit had seen, and our runs.
+HELD_OUT = [
+    "validation",
+    "memory",
+    "extrapolation",
+]
+PREDICTED = [
+    "execution_time",
+    "power_per_token",
+]
 # Figures of the model beside what was measured and printed: their tables come about alike (tabulate_modelled).
 MODELLED = [
     "parallelism_mix",

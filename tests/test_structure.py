@@ -235,7 +235,8 @@ def test_a_script_is_thin(path: Path) -> None:
 def test_every_script_is_run_by_a_rule_or_by_make_and_every_one_that_is_run_exists() -> None:
     wiring = "".join(path.read_text() for path in [*ROOT.glob("rules/*.smk"), ROOT / "Snakefile", ROOT / "Makefile"])
     run = set(re.findall(r"python workflow_scripts/(\w+\.py)", wiring))
-    run |= {f"tabulate_{name}.py" for name in names_in("common", "MODELLED")}
+    for name in ("HELD_OUT", "PREDICTED", "MODELLED"):
+        run |= {f"tabulate_{figure}.py" for figure in names_in("common", name)}
     assert run == {path.name for path in SCRIPTS}
 
 

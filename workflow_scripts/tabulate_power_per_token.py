@@ -1,25 +1,13 @@
 """Make the table and the coverage of figure power_per_token from our runs and the calibration."""
 
-import argparse
-from pathlib import Path
-
 from falloff.analysis.power_per_token import tabulate
-from falloff.analysis.tables import write_tables
-from falloff.perfmodel.prediction import CALIBRATION, shipped_fit
-from falloff.records import RunRecord, read_records
+from falloff.analysis.tabulation import tabulate_predicted
 from falloff.script import run
 
 
 def main() -> None:
-    """Read runs and calibration, write both tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--runs", type=Path, nargs="*", default=[], metavar="RECORDS")
-    parser.add_argument("--calibration", type=Path, default=CALIBRATION, metavar="JSON")
-    parser.add_argument("--table", type=Path, required=True, metavar="OUT")
-    parser.add_argument("--coverage", type=Path, required=True, metavar="OUT")
-    arguments = parser.parse_args()
-    runs = read_records(arguments.runs, RunRecord)
-    write_tables(tabulate(runs, shipped_fit(arguments.calibration)), arguments.table, arguments.coverage)
+    """Read what the rule gives, write both tables."""
+    tabulate_predicted(__doc__, tabulate)
 
 
 if __name__ == "__main__":

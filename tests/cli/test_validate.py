@@ -49,6 +49,25 @@ def test_a_table_that_is_not_there_is_one_sentence(tmp_path: Path, capsys: pytes
     assert "none.csv: no such file" in capsys.readouterr().err
 
 
+def test_watts_are_scored_run_by_run_and_refitted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--power", "--output", str(tmp_path / "power.json")]) == 0
+    out = capsys.readouterr().out
+    assert "held out" in out
+    assert "in-sample" in out
+    told = json.loads((tmp_path / "power.json").read_text())
+    assert {value["parameter"] for value in told["values"]} == {"product_draw", "memory_draw", "wire_energy_j_per_byte"}
+    assert all(run["predicted_w"] is None for run in told["runs"] if run["control"])
+    assert all(abs(run["error_of_measured_step"]) < 0.2 for run in told["runs"])
+    for run in told["runs"]:
+        if run["held_out_error_of_measured_step"] is not None:
+            assert f"{run['record']} " in out
+
+
+def test_watts_are_scored_by_themselves(few: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", "--power", "--cells", str(few)]) == 1
+    assert "--power scores our own runs' watts by itself" in capsys.readouterr().err
+
+
 def test_an_output_needs_a_calibration(few: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "--cells", str(few), "--output", "x.json"]) == 1
     assert "--calibrate" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from falloff.perfmodel.calibrate_power import fit_power, is_capped, score_power
+from falloff.perfmodel.calibrate_power import fit_power, held_out_errors, is_capped, score_power, series_of
 from falloff.perfmodel.parameters import Values
 from falloff.perfmodel.power import PARAMETERS, draw_parts, power_of
 from falloff.perfmodel.power_runs import LOGS, PowerRuns, read_power_runs
@@ -67,3 +67,22 @@ def test_runs_at_the_limit_alone_are_no_data(runs: PowerRuns, steps: Steps) -> N
     assert is_capped(capped).all()
     with pytest.raises(ValueError, match="all runs are at their power limit"):
         fit_power(capped, steps)
+
+
+def test_a_held_out_error_is_of_a_fit_that_saw_no_run_of_its_network_and_layout(runs: PowerRuns, steps: Steps) -> None:
+    errors, free = held_out_errors(runs, steps), ~is_capped(runs)
+    series = np.array([series_of(name) for name in runs.names])
+    assert np.isfinite(errors).all()
+    # a run whose draw is another leaves its own series' fits as they are, and moves the others'
+    place = int(np.flatnonzero(free)[0])
+    draw = runs.draw_w.copy()
+    draw[place] *= 1.2
+    moved = held_out_errors(dataclasses.replace(runs, draw_w=draw), steps)
+    others = free & (series != series[place])
+    assert moved[place] == pytest.approx((1 + errors[place]) / 1.2 - 1)
+    assert (moved[others] != errors[others]).any()
+
+
+def test_series_are_named_by_network_and_layout() -> None:
+    assert series_of("h200/llama2-1b-dp_shard2-9fce8d2a/1") == "llama2-1b-dp_shard2"
+    assert series_of("alone") == "alone"

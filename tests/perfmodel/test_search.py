@@ -6,6 +6,7 @@ import math
 import numpy as np
 import pytest
 
+from falloff.perfmodel.memory import memory_bytes
 from falloff.perfmodel.prediction import prior_fit
 from falloff.perfmodel.search import (
     Found,
@@ -19,6 +20,7 @@ from falloff.perfmodel.search import (
     reasons_of_losers,
     search,
     shown,
+    tied,
     why_it_loses,
 )
 from falloff.perfmodel.step import predict_steps
@@ -87,7 +89,8 @@ def test_a_batch_that_splits_over_nothing_is_an_error_that_counts_why() -> None:
 
 def test_those_that_fit_are_in_order_of_their_rates(found: Found) -> None:
     rates = found.steps.tokens_per_gpu_s[found.order]
-    assert (np.diff(rates) <= 0).all()
+    # those that nothing but the order of additions tells apart are in order of how little they split
+    assert (np.diff(rates) <= 1e-8 * rates[1:]).all()
     assert found.fits[found.order].all()
     assert len(found.order) == found.fits.sum()
 
@@ -114,6 +117,29 @@ def test_each_mesh_is_shown_once_and_has_an_interval(found: Found) -> None:
     assert places[0] == found.order[0]
     assert (made.low < made.tokens_per_gpu_s).all()
     assert (made.tokens_per_gpu_s < made.high).all()
+
+
+def test_layouts_that_run_as_fast_with_more_of_cp_are_counted_and_not_shown(found: Found) -> None:
+    places = shown(found, 8)
+    rates = found.steps.tokens_per_gpu_s[places]
+    assert (np.diff(rates) < 0).all()
+    assert found.jobs.cp[places[0]] == 1
+    count = tied(found, places)
+    assert count > 0
+    all_of_it = shown(found, len(found.order))
+    assert len(all_of_it) + tied(found, all_of_it) == len(
+        {tuple(getattr(found.jobs, axis)[place] for axis in ("dp_replicate", "dp_shard", "tp", "cp", "pp"))
+         for place in found.order}
+    )  # fmt: skip
+
+
+def test_what_fits_is_told_by_one_rule_in_a_search_and_alone(large: Found) -> None:
+    memory = memory_bytes(large.jobs, FIT.values)
+    assert (memory.fits[large.fits]).all()
+    assert (large.is_tight == (memory.fits & (memory.margin_bytes < 0))).all()
+    words = why_it_loses(large, np.flatnonzero(~large.fits))
+    for place, why in zip(np.flatnonzero(~large.fits), words, strict=True):
+        assert why.startswith("fits too tightly, by" if memory.fits[place] else "does not fit, by")
 
 
 def test_a_chance_is_a_half_where_nothing_tells_layouts_apart_and_falls_with_the_rate(found: Found) -> None:

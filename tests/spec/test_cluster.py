@@ -119,6 +119,11 @@ def test_a_users_own_file_is_read_by_its_path(tmp_path: Path) -> None:
         ({"sources": []}, r"sources must name where the numbers are from"),
         ({"nic_bandwith": 5e10}, r"unknown key 'nic_bandwith' \(did you mean 'nic_bandwidth'\?\)"),
         ({"fabric": None}, r"mine.yaml: fabric must be stated"),
+        (
+            {"calibration": {"fabric_efficiency": {"value": 0.9, "low": 0.5, "high": 0.8, "points": 4}}},
+            r"calibration.fabric_efficiency: value 0.9 is not within its interval, 0.5 to 0.8",
+        ),
+        ({"calibration": {"fabric_efficiency": {"value": 0.9}}}, r"low, high, points must be stated"),
     ],
 )
 def test_a_mistake_in_a_cluster_file_is_one_sentence(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:

@@ -82,7 +82,7 @@ def test_one_figure_from_shipped_data_measures_nothing(unmeasured: Workspace) ->
 def test_figures_of_the_model_follow_from_shipped_data_and_its_calibration(unmeasured: Workspace) -> None:
     planned = unmeasured.planned("figures/validation.pdf", "figures/weak_scaling.pdf", "figures/collective_regimes.pdf")
     assert {job.rule for job in planned} == {
-        *("hold_out_cells", "tabulate_validation", "plot_figure"),
+        *("hold_out_cells", "tabulate_held_out", "plot_figure"),
         *("ingest_study", "tabulate_weak_scaling", "ingest_external", "tabulate_collective_regimes"),
     }
 

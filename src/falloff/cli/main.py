@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from falloff.cli.model_options import add_plan, add_predict, add_validate
+from falloff.cli.model_options import add_calibrate, add_plan, add_predict, add_validate
 
 DESCRIPTION = "What the next node buys: logs in, records out; how runs differ, what they cost and would take."
 EXAMPLES = """examples:
@@ -29,6 +29,7 @@ EXAMPLES = """examples:
   falloff predict --network llama2-7b --hardware h100-sxm-ib400 --gpus 2048 --local-batch 2 --seq 4096
   falloff predict --cells CELLS.csv --output OUT.csv
   falloff plan --network llama3-70b --hardware h100-sxm-ib400 --gpus 512 --global-batch 1024 --seq 8192
+  falloff calibrate --cluster mine.yaml --from all_reduce.log --output mine.yaml
   falloff validate                           score the model on every published cell
 """
 SITE_FILE = Path("profiles/slurm/site.yaml")
@@ -123,6 +124,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_cost(commands)
     add_predict(commands, _add)
     add_plan(commands, _add)
+    add_calibrate(commands, _add)
     add_validate(commands, _add)
     return parser
 

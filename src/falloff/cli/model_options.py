@@ -1,4 +1,4 @@
-"""The options of falloff predict, plan and validate; nothing heavy is imported, so that --help answers at once."""
+"""The options of falloff predict, plan, calibrate and validate; nothing heavy is imported: --help answers at once."""
 
 import argparse
 from collections.abc import Callable
@@ -57,6 +57,34 @@ def add_plan(commands: Any, add: Add) -> None:
     )
 
 
+def add_calibrate(commands: Any, add: Add) -> None:
+    """Add falloff calibrate to the commands."""
+    parser = add(commands, "calibrate", "falloff.cli.calibrate", "fit a cluster's own rates to what was measured on it")
+    parser.add_argument(
+        "--cluster",
+        required=True,
+        metavar="CLUSTER.yaml",
+        help="the file that describes the cluster, like those of config/clusters, or the name of one of those",
+    )
+    parser.add_argument(
+        "--from",
+        dest="from_logs",
+        type=Path,
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="LOG",
+        help="nccl-tests' output, what falloff preflight --json printed, runs of falloff measure",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="OUT.yaml",
+        help="where its file goes with the fitted values, may be the same file",
+    )
+    _add_calibration(parser)
+
+
 def add_validate(commands: Any, add: Add) -> None:
     """Add falloff validate to the commands."""
     parser = add(commands, "validate", "falloff.cli.validate", "score the model on every published cell")
@@ -66,7 +94,14 @@ def add_validate(commands: Any, add: Add) -> None:
     parser.add_argument(
         "--calibrate", action="store_true", help="renew the calibration that is shipped instead of scoring"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="where --calibrate writes instead")
+    parser.add_argument(
+        "--power",
+        action="store_true",
+        help="score the watts on our own runs instead, and refit their parameters; the shipped ones stay",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE.json", help="where --calibrate writes instead, or --power as well"
+    )
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
@@ -96,6 +131,10 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fused-attention", action=argparse.BooleanOptionalAction, help="(default: the framework's, mostly fused)"
     )
+    _add_calibration(parser)
+
+
+def _add_calibration(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--calibration", type=Path, metavar="FILE.json", help="fitted values (default: the shipped ones, or the priors)"
     )

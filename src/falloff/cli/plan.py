@@ -10,6 +10,7 @@ import numpy.typing as npt
 from falloff.cli.output import print_json
 from falloff.cli.predict import calibration_words, fit_of, request_of
 from falloff.perfmodel.jobs import RECOMPUTES, Floats
+from falloff.perfmodel.own_cluster import with_own_values
 from falloff.perfmodel.power import label_of
 from falloff.perfmodel.prediction import Prediction
 from falloff.perfmodel.requests import job_of_request
@@ -22,6 +23,7 @@ from falloff.perfmodel.search import (
     reasons_of_losers,
     search,
     shown,
+    tied,
     why_it_loses,
 )
 from falloff.report.plan_text import loser_lines, plan_lines
@@ -30,7 +32,9 @@ from falloff.units import GIB
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the best layouts; 1 where none fits."""
-    question, fit = _question(parsed), fit_of(parsed.calibration)
+    question = _question(parsed)
+    cluster = question.job.cluster
+    fit = with_own_values(fit_of(parsed.calibration), cluster)
     found = search(question, fit)
     places = shown(found, parsed.top)
     made, odds = predicted(found, places, fit), chances(found, places, fit)
@@ -40,7 +44,7 @@ def run(parsed: argparse.Namespace) -> int:
     else:
         print("\n".join((*plan_lines(found, places, made, odds), *loser_lines(reasons, dict(found.refused)))))
         print()
-        print(f"Watts: {label_of(question.job.cluster.gpu.name)}. {calibration_words(fit, parsed.calibration)}")
+        print(f"Watts: {label_of(cluster.gpu.name)}. {calibration_words(fit, parsed.calibration, cluster)}")
     return 0 if len(places) else 1
 
 
@@ -91,6 +95,8 @@ def _json(
     return {
         "layouts": len(found.jobs),
         "fit": int(found.fits.sum()),
+        "fit_too_tightly": int((found.is_tight & ~found.fits).sum()),
+        "tied_by_cp": tied(found, places),
         "best": rows,
         "too_large": [
             {**_layout(found, int(place)), "tokens_per_gpu_s": float(found.steps.tokens_per_gpu_s[place]),

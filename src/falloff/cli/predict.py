@@ -12,29 +12,31 @@ from falloff.perfmodel.calibrate import Fit, read_fit
 from falloff.perfmodel.cell_predictions import PredictedCell, read_and_predict, write_predictions
 from falloff.perfmodel.jobs import Job, Recompute, stack
 from falloff.perfmodel.memory import Memory
+from falloff.perfmodel.own_cluster import with_own_values
 from falloff.perfmodel.power import Power, label_of
 from falloff.perfmodel.prediction import CALIBRATION, Prediction, predict, shipped_fit
 from falloff.perfmodel.requests import Request, job_of_request, parse_layout, shape_by_name
 from falloff.perfmodel.step import PARAMETERS
 from falloff.report.prediction_text import prediction_lines
-from falloff.spec.cluster import find_cluster
+from falloff.spec.cluster import Cluster, find_cluster
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Print one step's prediction, or write those of a table's rows."""
-    fit = fit_of(parsed.calibration)
+    shipped = fit_of(parsed.calibration)
     if parsed.cells is not None:
-        return _cells(parsed, fit)
+        return _cells(parsed, shipped)
     if parsed.output is not None:
         raise ValueError("--output belongs to --cells")
     job = job_of_request(request_of(parsed, parsed.layout))
+    fit = with_own_values(shipped, job.cluster)
     made = predict(stack([job]), fit)
     if parsed.json:
         print_json(json_of(job, made, fit))
         return 0
     print("\n".join(prediction_lines(job, made, fit.values)))
     print()
-    print(calibration_words(fit, parsed.calibration))
+    print(calibration_words(fit, parsed.calibration, job.cluster))
     return 0
 
 
@@ -43,11 +45,15 @@ def fit_of(path: Path | None) -> Fit:
     return shipped_fit() if path is None else read_fit(path, PARAMETERS)
 
 
-def calibration_words(fit: Fit, path: Path | None) -> str:
+def calibration_words(fit: Fit, path: Path | None, cluster: Cluster | None = None) -> str:
     """Return what a prediction's parameters rest on."""
+    own = list(cluster.node.calibration) if cluster else []
+    measured = f" Measured on {cluster.name} itself: {', '.join(own)}." if cluster and own else ""
     if not fit.rows:
-        return "Parameters are priors (data sheets, kernels, collectives): nothing was calibrated on training runs."
-    return f"Calibrated on {fit.rows:,} published cells of {len(fit.sources)} sources ({path or CALIBRATION})."
+        words = "Parameters are priors (data sheets, kernels, collectives): nothing was calibrated on training runs."
+        return words + measured
+    words = f"Calibrated on {fit.rows:,} published cells of {len(fit.sources)} sources ({path or CALIBRATION})."
+    return words + measured
 
 
 def request_of(parsed: argparse.Namespace, layout: str) -> Request:
@@ -104,14 +110,22 @@ def json_of(job: Job, made: Prediction, fit: Fit, place: int = 0) -> dict[str, A
         "exposed_s": float(steps.exposed_s[place]),
         "communication_s": float(steps.transfer_s[place]),
         "collectives": [dataclasses.asdict(row) for row in collectives_of(made.jobs, fit.values, place)],
-        "memory": {**_numbers(made.memory, place), "fits": bool(made.memory.fits[place])},
+        "memory": {
+            **_numbers(made.memory, place),
+            "fits": bool(made.memory.fits[place]),
+            "is_tight": bool(made.memory.is_tight[place]),
+        },
         "power": {**_numbers(made.power, place), "evidence": label_of(job.cluster.gpu.name)},
         "tokens_per_gpu_s": tokens,
         "tokens_per_s": tokens * job.gpus,
         "interval": {"level": 0.9, "low_tokens_per_gpu_s": low, "high_tokens_per_gpu_s": high},
         "mfu": float(made.mfu[place]),
         "peak_flops": job.cluster.peak_of(job.precision),
-        "calibration": {"rows": fit.rows, "sources": list(fit.sources)},
+        "calibration": {
+            "rows": fit.rows,
+            "sources": list(fit.sources),
+            "own": {name: dataclasses.asdict(own) for name, own in job.cluster.node.calibration.items()},
+        },
     }
 
 

@@ -6,7 +6,7 @@ holds what comes out, the priors of calibrate.py.
 
 import csv
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,16 +70,21 @@ class Point:
     ranks_per_node: int
     message_bytes: float
     measured_s: float
+    nccl_minor: int = Job.nccl_minor  # of NCCL 2
 
 
 @dataclass(frozen=True)
 class CollectiveFit:
-    """Values with their standard deviations (of the logarithm), and the sources and points that reached each."""
+    """Values with their standard deviations (of the logarithm), and the sources and points that reached each.
+
+    misfit, 1 and more, is by how much points lie further from the model than POINT_SPREAD says; deviations hold it.
+    """
 
     values: Values
     deviations: Mapping[tuple[str, str], float]
     sources: Mapping[tuple[str, str], tuple[str, ...]]
     points: int
+    misfit: float = 1.0
 
     def as_json(self) -> dict[str, Any]:
         """Return every fitted value with its 90 % interval and the sources that reached it."""
@@ -144,8 +149,13 @@ def _seconds(row: Mapping[str, str], kind: Kind, size: float, ranks: int) -> flo
         return float(row["time_us"]) * MICRO
     if not row["busbw_GBps"] or float(row["busbw_GBps"]) <= 0:
         return None
+    return bus_seconds(kind, size, ranks, float(row["busbw_GBps"]) * GIGA)
+
+
+def bus_seconds(kind: Kind, message_bytes: float, ranks: int, rate: float) -> float:
+    """Return the seconds of a collective whose bus bandwidth, as nccl-tests defines it, is `rate` bytes a second."""
     factor = {"all_reduce": 2 * (ranks - 1) / ranks, "send_recv": 1.0}.get(kind, (ranks - 1) / ranks)
-    return size * factor / (float(row["busbw_GBps"]) * GIGA)
+    return message_bytes * factor / rate
 
 
 def _read_off(external: Path) -> Iterator[Point]:
@@ -248,7 +258,11 @@ def predicted_s(problem: Problem, values: Values) -> Floats:
 
 def fit_collectives(points: list[Point] | None = None) -> CollectiveFit:
     """Return the parameters fitted to the points, by least squares of log seconds with priors as pseudo-residuals."""
-    problem = problem_of(_thinned(read_points() if points is None else points))
+    return solve(problem_of(_thinned(read_points() if points is None else points)))
+
+
+def solve(problem: Problem) -> CollectiveFit:
+    """Return the values at which a problem's squared residuals are least."""
     low = np.log([problem.parameters[name].low + 1e-9 for name, _ in problem.coordinates])
     high = np.log([problem.parameters[name].high for name, _ in problem.coordinates])
     solution = least_squares(
@@ -262,7 +276,7 @@ def fit_collectives(points: list[Point] | None = None) -> CollectiveFit:
         coordinate: tuple(sorted({problem.points[place].source for place in np.flatnonzero(moved[:, column])}))
         for column, coordinate in enumerate(problem.coordinates)
     }
-    return CollectiveFit(problem.values(solution.x), deviations, sources, len(problem.points))
+    return CollectiveFit(problem.values(solution.x), deviations, sources, len(problem.points), spread)
 
 
 def _sweep(point: Point) -> tuple[str, str, str, int]:
@@ -281,17 +295,17 @@ def _thinned(points: list[Point]) -> tuple[Point, ...]:
     return tuple(kept)
 
 
-def problem_of(points: tuple[Point, ...]) -> Problem:
-    """Return points as arrays, each sweep with the weight of a few independent ones."""
+def problem_of(points: tuple[Point, ...], parameters: Sequence[Parameter] = DATA_SHEET) -> Problem:
+    """Return points as arrays, each sweep with the weight of a few independent ones, and what they can move."""
     # one Job a cluster is enough: only the machine's numbers count
     own = {point.cluster.name: point.cluster for point in points}
     jobs = stack(
         [Job(shape=_SHAPE, cluster=own[point.cluster.name], seq=1, microbatch=1, num_microbatches=1,
-             precision="float16") for point in points]
+             precision="float16", nccl_minor=point.nccl_minor) for point in points]
     )  # fmt: skip
     keys = [_sweep(point) for point in points]
     counts = {key: keys.count(key) for key in set(keys)}
-    parameters = by_name(DATA_SHEET)
+    known = by_name(parameters)
     return Problem(
         points=points,
         jobs=jobs,
@@ -300,8 +314,8 @@ def problem_of(points: tuple[Point, ...]) -> Problem:
         ranks_per_node=np.array([float(point.ranks_per_node) for point in points]),
         measured=np.array([point.measured_s for point in points]),
         weights=np.sqrt([min(1.0, SWEEP_WEIGHT / counts[key]) for key in keys]),
-        coordinates=_coordinates(jobs, points, parameters),
-        parameters=parameters,
+        coordinates=_coordinates(jobs, points, known),
+        parameters=known,
     )
 
 

@@ -15,7 +15,8 @@ from falloff.perfmodel.step import Steps
 
 # a mean draw above this share of the limit: the limit held the run down for some of the time, and its draw tells little
 CAPPED_SHARE = 0.9
-_FITTED = ("product_draw", "memory_draw", "wire_energy_j_per_byte")
+_Z = 1.645
+FITTED = ("product_draw", "memory_draw", "wire_energy_j_per_byte")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,27 +36,43 @@ def is_capped(runs: PowerRuns) -> Bools:
     return np.asarray(runs.draw_w > CAPPED_SHARE * runs.jobs.power_limit_w, dtype=bool)
 
 
-def fit_power(runs: PowerRuns, steps: Steps) -> Values:
+def fit_power(runs: PowerRuns, steps: Steps, *, among: Bools | None = None) -> Values:
     """Return draws fitted to the runs below the limit; idle_draw and limit_share keep what was read off directly.
+
+    among [n] says which runs may teach, all unless given.
 
     steps are the runs' predicted ones: of them come the seconds of kernels, of the measured steps the rest, waiting. A
     parameter's distance from its prior, over its spread, is one more residual, as in calibrate.py. ValueError where no
     run is below the limit.
     """
-    free = ~is_capped(runs)
+    free = ~is_capped(runs) if among is None else ~is_capped(runs) & among
     if not free.any():
         raise ValueError("all runs are at their power limit, which says nothing of what kernels draw")
-    matrix, target = _equations(runs, _parts(runs, steps), free)
-    priors, spreads = (np.array([getattr(PARAMETERS[name], key) for name in _FITTED]) for key in ("prior", "spread"))
-    # residuals of data in shares of a run's draw, of which repeats and the step model leave 7 %
-    rows = np.vstack([matrix / 0.07, np.diag(1 / (priors * spreads))])
-    sides = np.concatenate([target / 0.07, 1 / spreads])
-    bounds = tuple(np.array([getattr(PARAMETERS[name], key) for name in _FITTED]) for key in ("low", "high"))
-    found = lsq_linear(rows * priors, sides, bounds=(bounds[0] / priors, bounds[1] / priors)).x * priors
+    rows, sides, priors = _system(runs, steps, free)
+    bounds = tuple(np.array([getattr(PARAMETERS[name], key) for name in FITTED]) for key in ("low", "high"))
+    found = lsq_linear(rows, sides, bounds=(bounds[0] / priors, bounds[1] / priors)).x * priors
     fitted: Mapping[tuple[str, str], float] = {
-        (name, "all"): float(value) for name, value in zip(_FITTED, found, strict=True)
+        (name, "all"): float(value) for name, value in zip(FITTED, found, strict=True)
     }
     return Values(parameters=PARAMETERS, fitted=fitted)
+
+
+def power_intervals(runs: PowerRuns, steps: Steps) -> dict[str, tuple[float, float]]:
+    """Return the 90 % intervals of what fit_power makes of all runs, by parameter."""
+    rows, _, priors = _system(runs, steps, ~is_capped(runs))
+    reach = _Z * priors * np.sqrt(np.diag(np.linalg.inv(rows.T @ rows)))
+    found = fit_power(runs, steps)
+    values = {name: found.get(name, "all") for name in FITTED}
+    return {name: (values[name] - float(r), values[name] + float(r)) for name, r in zip(FITTED, reach, strict=True)}
+
+
+def _system(runs: PowerRuns, steps: Steps, free: Bools) -> tuple[npt.NDArray[np.float64], Floats, Floats]:
+    """Return weighted equations of free runs and priors [m, 3], [m] for values over their priors, and these [3]."""
+    matrix, target = _equations(runs, _parts(runs, steps), free)
+    priors, spreads = (np.array([getattr(PARAMETERS[name], key) for name in FITTED]) for key in ("prior", "spread"))
+    # residuals of data in shares of a run's draw, of which repeats and the step model leave 7 %
+    rows = np.vstack([matrix / 0.07, np.diag(1 / (priors * spreads))])
+    return rows * priors, np.concatenate([target / 0.07, 1 / spreads]), priors
 
 
 def score_power(runs: PowerRuns, steps: Steps, values: Values | None = None) -> PowerScore:
@@ -72,6 +89,26 @@ def score_power(runs: PowerRuns, steps: Steps, values: Values | None = None) -> 
         of_predicted_step=alone / runs.draw_w - 1,
         is_capped=is_capped(runs),
     )
+
+
+def held_out_errors(runs: PowerRuns, steps: Steps) -> Floats:
+    """Return errors of the draws under measured steps [n], each by a fit that saw no run of its network and layout.
+
+    A run at its limit is in no fit: its error is of the fit to all that are below theirs. NaN where nothing is left.
+    """
+    capped, series = is_capped(runs), np.array([series_of(name) for name in runs.names])
+    errors = np.where(capped, score_power(runs, steps, fit_power(runs, steps)).of_measured_step, np.nan)
+    for name in np.unique(series[~capped]):
+        own = ~capped & (series == name)
+        if (~capped & ~own).any():
+            found = fit_power(runs, steps, among=~own)
+            errors[own] = score_power(runs, steps, found).of_measured_step[own]
+    return errors
+
+
+def series_of(name: str) -> str:
+    """Return a record's network and layout by its name: llama2-1b-dp_shard2 of h200/llama2-1b-dp_shard2-1a2b/1."""
+    return name.split("/")[-2].rpartition("-")[0] if "/" in name else name
 
 
 def _parts(runs: PowerRuns, steps: Steps) -> DrawParts:

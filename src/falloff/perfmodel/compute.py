@@ -241,12 +241,6 @@ def optimizer_shards(jobs: Jobs) -> Floats:
     return jobs.dp_shard * jobs.cp
 
 
-def layer_flops(jobs: Jobs) -> Floats:
-    """Return the forward FLOPs of one layer's products on one rank, [n]: two a parameter and token."""
-    ffn = jobs.mlp_matrices * jobs.hidden * jobs.ffn * jobs.active_experts / jobs.tp
-    return 2 * layer_tokens(jobs) * (attention_params(jobs) + ffn)
-
-
 def _layer_products(jobs: Jobs, rates: Rates) -> _Products:
     inputs, outputs, tokens, count = _weights(jobs)
     written = _gradient_bytes(jobs)

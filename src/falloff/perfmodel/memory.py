@@ -106,8 +106,9 @@ class Memory:
     """Bytes on the rank that a program reports, each [n]; the parts sum to allocated_bytes but for what never meets.
 
     That rank is the fullest, of nanotron the first. margin_bytes is what is left of the fullest rank's device with all
-    that its allocator reserves, negative where it is short. fits is False only where the tensors are too many under any
-    choice of what a source left open.
+    that its allocator reserves, negative where it is short. spare_bytes is what is left by its tensors alone, under the
+    choice of what a source left open that takes the least: a job fits where there is some. Between the two a job is
+    tight: it runs, and its allocator frees and asks again for what it would keep.
     """
 
     parameter_bytes: Floats
@@ -120,7 +121,17 @@ class Memory:
     reserved_bytes: Floats
     device_bytes: Floats
     margin_bytes: Floats
-    fits: Bools
+    spare_bytes: Floats
+
+    @property
+    def fits(self) -> Bools:
+        """Return which jobs run, [n]."""
+        return self.spare_bytes >= 0
+
+    @property
+    def is_tight(self) -> Bools:
+        """Return which jobs run without room for all that their allocator would keep, [n]."""
+        return self.fits & (self.margin_bytes < 0)
 
 
 def memory_bytes(jobs: Jobs, values: Values) -> Memory:
@@ -144,7 +155,7 @@ def memory_bytes(jobs: Jobs, values: Values) -> Memory:
         reserved_bytes=reserved,
         device_bytes=reserved + outside,
         margin_bytes=usable - fragmentation * fullest["cached"] - outside,
-        fits=_UNRELEASED * _least_bytes(jobs, values) + outside <= usable,
+        spare_bytes=usable - outside - _UNRELEASED * _least_bytes(jobs, values),
     )
 
 

@@ -30,6 +30,8 @@ MOST_MICROBATCH = 32
 _MOST_STAGES_A_RANK = 8
 # by so much do two launches of one cell differ on our H200s (docs/lab.md), in the logarithm
 _LAUNCH_SPREAD = 0.01
+# rates that agree in so many digits are one: what differs beyond is the order of additions
+_TOLD_DIGITS = 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +66,15 @@ class Layouts:
 class Found:
     """A search's result: all layouts as jobs [n], their steps, and the order of those that fit, fastest first.
 
-    lack_bytes [n] is by how much each is above the limit, 0 and less where it fits.
+    lack_bytes [n] is by how much each is above the limit, with all that its allocator keeps, 0 and less where it fits.
+    is_tight [n] is where a layout that lacks some would run all the same (memory.Memory): none is proposed.
     """
 
     question: Question
     jobs: Jobs
     steps: Steps
     lack_bytes: Floats
+    is_tight: Bools
     order: npt.NDArray[np.intp]
     refused: Mapping[str, int]
 
@@ -89,10 +93,27 @@ def search(question: Question, fit: Fit) -> Found:
     jobs = jobs_of_layouts(question.job, layouts.columns)
     steps, memory = predict_steps(jobs, fit.values), memory_bytes(jobs, fit.values)
     limit = question.memory_limit_bytes
-    lack = -memory.margin_bytes if limit is None else memory.device_bytes - limit
+    if limit is None:
+        lack, tight = -np.minimum(memory.margin_bytes, memory.spare_bytes), memory.is_tight
+    else:
+        lack, tight = memory.device_bytes - limit, np.zeros(len(jobs), dtype=bool)
     fitting = np.flatnonzero(lack <= 0)
-    order = fitting[np.argsort(-steps.tokens_per_gpu_s[fitting], kind="stable")]
-    return Found(question=question, jobs=jobs, steps=steps, lack_bytes=lack, order=order, refused=layouts.refused)
+    order = fitting[_fastest_first(jobs.take(fitting), steps.tokens_per_gpu_s[fitting])]
+    return Found(
+        question=question,
+        jobs=jobs,
+        steps=steps,
+        lack_bytes=lack,
+        is_tight=tight,
+        order=order,
+        refused=layouts.refused,
+    )
+
+
+def _fastest_first(jobs: Jobs, tokens_per_gpu_s: Floats) -> npt.NDArray[np.intp]:
+    """Return the order by rate; of those that the model cannot tell apart the one that splits least stands first."""
+    rates = np.array([float(f"{rate:.{_TOLD_DIGITS}g}") for rate in tokens_per_gpu_s], dtype=float)
+    return np.lexsort((jobs.vpp, jobs.dp_shard, jobs.cp, jobs.tp, jobs.pp, -rates))
 
 
 def enumerate_layouts(question: Question) -> Layouts:
@@ -184,17 +205,43 @@ def jobs_of_layouts(job: Job, columns: Mapping[str, npt.NDArray[np.int64]]) -> J
 
 
 def shown(found: Found, top: int) -> npt.NDArray[np.intp]:
-    """Return the `top` fastest layouts that fit, each mesh once, at its best microbatch."""
-    seen: set[tuple[float, ...]] = set()
+    """Return the `top` fastest layouts that fit, each mesh once, at its best microbatch.
+
+    Of meshes that run as fast and differ in how a batch is split, by sequences (dp_shard) or within them (cp, whose
+    ring attention then hides), the one that splits sequences least is shown: see tied.
+    """
     places = []
-    for place in found.order:
-        mesh = tuple(float(getattr(found.jobs, axis)[place]) for axis in ("dp_replicate", "dp_shard", "tp", "cp", "pp"))
-        if mesh not in seen:
-            seen.add(mesh)
+    for place, is_first in _meshes_in_order(found):
+        if is_first:
             places.append(place)
         if len(places) == top:
             break
     return np.array(places, dtype=np.intp)
+
+
+def tied(found: Found, places: npt.NDArray[np.intp]) -> int:
+    """Return how many meshes are not among the shown `places` for running as fast as one of them with less of cp."""
+    shown_ones = {_split(found, int(place)) for place in places}
+    return sum(not first and _split(found, place) in shown_ones for place, first in _meshes_in_order(found))
+
+
+def _meshes_in_order(found: Found) -> Iterator[tuple[int, bool]]:
+    """Yield each mesh's best layout, fastest first, and whether no mesh with the same rate and axes came before."""
+    meshes: set[tuple[float, ...]] = set()
+    splits: set[tuple[float, ...]] = set()
+    for place in found.order.tolist():
+        mesh = tuple(float(getattr(found.jobs, axis)[place]) for axis in ("dp_replicate", "dp_shard", "tp", "cp", "pp"))
+        if mesh not in meshes:
+            meshes.add(mesh)
+            split = _split(found, place)
+            yield place, split not in splits
+            splits.add(split)
+
+
+def _split(found: Found, place: int) -> tuple[float, ...]:
+    """Return what layouts have in common that differ in nothing but dp_shard against cp, and run as fast."""
+    axes = tuple(float(getattr(found.jobs, axis)[place]) for axis in ("dp_replicate", "tp", "pp", "vpp", "recompute"))
+    return (float(f"{found.steps.tokens_per_gpu_s[place]:.{_TOLD_DIGITS}g}"), *axes)
 
 
 def fastest_that_do_not_fit(found: Found, top: int) -> npt.NDArray[np.intp]:
@@ -235,7 +282,8 @@ def why_it_loses(found: Found, places: Sequence[int] | npt.NDArray[np.intp]) -> 
 
 def _why(found: Found, terms: Mapping[str, Floats], place: int, best: int | None) -> str:
     if found.lack_bytes[place] > 0:
-        return f"does not fit, by {found.lack_bytes[place] / GIB:.1f} GiB"
+        lack = f"{found.lack_bytes[place] / GIB:.1f} GiB"
+        return f"fits too tightly, by {lack}" if found.is_tight[place] else f"does not fit, by {lack}"
     if best is None or place == best:
         return "the best"
     added = {name: float(values[place] - values[best]) for name, values in terms.items()}
@@ -248,7 +296,12 @@ def _why(found: Found, terms: Mapping[str, Floats], place: int, best: int | None
 def reasons_of_losers(found: Found) -> dict[str, int]:
     """Return how many of all layouts lose for which reason, most frequent first; the best is not among them."""
     terms = parts_of(found.steps)
-    counts: collections.Counter[str] = collections.Counter({"do not fit in memory": int((~found.fits).sum())})
+    counts: collections.Counter[str] = collections.Counter(
+        {
+            "do not fit in memory": int((~found.fits & ~found.is_tight).sum()),
+            "fit too tightly: their allocator would keep more": int((~found.fits & found.is_tight).sum()),
+        }
+    )
     if len(found.order):
         best, others, names = found.order[0], found.order[1:], list(terms)
         added = np.stack([values[others] - values[best] for values in terms.values()], axis=1)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from falloff.perfmodel.jobs import RECOMPUTES, Floats
 from falloff.perfmodel.prediction import Prediction
-from falloff.perfmodel.search import Found, fastest_that_do_not_fit, why_it_loses
+from falloff.perfmodel.search import Found, fastest_that_do_not_fit, tied, why_it_loses
 from falloff.report.text import aligned
 from falloff.units import GIB
 
@@ -42,6 +42,11 @@ def plan_lines(found: Found, places: npt.NDArray[np.intp], made: Prediction, odd
     if len(places):
         yield aligned(_HEADER, [_row(found, place, number, made, odds) for number, place in enumerate(places)])
         yield "  chance: to be faster than the first, by what is not known of the model's parameters."
+        if count := tied(found, places):
+            yield (
+                f"  {count} more run as fast as one of these, by the model: they have more of cp in the place of "
+                "dp_shard, and nothing else."
+            )
     else:
         nearest = float(found.lack_bytes.min()) / GIB
         yield f"  None fits: the smallest lacks {nearest:,.1f} GiB."

@@ -104,9 +104,17 @@ def _memory_table(memory: Memory, place: int) -> str:
         ("= of the device, with context and NCCL", memory.device_bytes),
     )
     rows = [(name, f"{values[place] / GIB:,.2f}") for name, values in names]
-    margin = float(memory.margin_bytes[place]) / GIB
-    rows.append(("fits, and leaves" if margin >= 0 else "DOES NOT FIT, by", f"{abs(margin):,.2f}"))
+    rows.append(_verdict(memory, place))
     return aligned(("memory of the fullest GPU", "GiB"), rows)
+
+
+def _verdict(memory: Memory, place: int) -> tuple[str, str]:
+    margin, spare = (float(values[place]) / GIB for values in (memory.margin_bytes, memory.spare_bytes))
+    if spare < 0:
+        return "DOES NOT FIT, by", f"{-spare:,.2f}"
+    if margin < 0:
+        return "fits tightly: the allocator must do with less, by", f"{-margin:,.2f}"
+    return "fits, and leaves", f"{margin:,.2f}"
 
 
 def _totals_table(job: Job, made: Prediction, place: int) -> str:

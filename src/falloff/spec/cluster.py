@@ -5,7 +5,7 @@ One YAML a cluster in config/clusters; a user's own may lie anywhere and is foun
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -47,6 +47,21 @@ _MOST_LATENCY_S = 1e-2
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnValue:
+    """A parameter of the model as a cluster's own measurements have it, with its 90 % interval and their number."""
+
+    value: float
+    low: float
+    high: float
+    points: int
+
+    def __post_init__(self) -> None:
+        require_positive(self, "value", "low", "high", "points")
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"value {self.value:g} is not within its interval, {self.low:g} to {self.high:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Node:
     """A cluster as its file states it. Bandwidths are bytes a second in one direction, of one GPU or one NIC.
 
@@ -54,6 +69,7 @@ class Node:
     NVL72). nvlink_latency_s and nic_latency_s are of one hop of a ring at small messages. nvls says whether a node's
     switches can multicast and reduce. Above pod_gpus the fabric is oversubscribed by that factor.
     assumption says what no source states and was guessed; band is then the factor either way that is plausible.
+    calibration holds what falloff calibrate found: values by the model's parameters, which count over the shipped ones.
     """
 
     name: str
@@ -73,6 +89,7 @@ class Node:
     assumption: str = ""
     band: float = 1.0
     aliases: tuple[str, ...] = ()
+    calibration: dict[str, OwnValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_positive(self, "gpus_per_node", "nics_per_node", "nvlink_domain", "pod_gpus")
