@@ -21,7 +21,9 @@ PALETTES = {
     "layouts": style.LAYOUT_COLORS,
     "collectives": style.COLLECTIVE_COLORS,
     "techniques": style.TECHNIQUE_COLORS,
-    "networks": style.NETWORK_COLORS,
+    # sizes that are alike share one
+    "networks": {color: color for color in style.NETWORK_COLORS.values()},
+    "machines": style.MACHINE_COLORS,
 }
 
 

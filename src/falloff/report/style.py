@@ -59,9 +59,9 @@ NETWORK_COLORS = {
     "3B": TEAL,
     "7B": VERMILLION,
     "8B": VERMILLION,
-    "13B": PURPLE,
     "70B": NAVY,
     "80B": NAVY,
+    "13B": PURPLE,
     "405B": BLACK,
 }
 COLLECTIVE_NAMES = {
