@@ -210,6 +210,25 @@ rule tabulate_collective_regimes:
         "--external {params.external:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
 
 
+rule tabulate_attribution:
+    input:
+        runs=records_of("h200", "runs"),
+        published=external_records("runs", "torchtitan-tables"),
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/tabulate_attribution.py"),
+    output:
+        table="results/tables/attribution.parquet",
+        coverage="results/tables/attribution.coverage.parquet",
+    log:
+        "logs/tabulate/attribution.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "OMP_NUM_THREADS=1 python workflow_scripts/tabulate_attribution.py --runs {input.runs:q} "
+        "--published {input.published:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
 # Each script takes our runs and published cells, and reads machines, networks and the calibration where they stand.
 rule tabulate_modelled:
     input:

@@ -54,7 +54,6 @@ MODELLED = [
     "marginal_returns",
     "goodput",
     "fleet",
-    "attribution",
 ]
 
 try:

@@ -16,6 +16,7 @@ FIGURES = [
     "execution_time",
     "power_per_token",
     "collective_regimes",
+    "attribution",
     *MODELLED,
 ]
 
@@ -50,6 +51,7 @@ localrules:
     tabulate_predicted,
     tabulate_weak_scaling,
     tabulate_collective_regimes,
+    tabulate_attribution,
     tabulate_modelled,
     plot_figure,
     render_page,

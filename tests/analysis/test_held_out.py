@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from falloff.analysis.extrapolation import OURS, curves, series_with_enough
+from falloff.analysis.extrapolation import OLDER_GPUS, OTHER_SOURCES, OURS, POINTS, curves, series_of
 from falloff.analysis.extrapolation import tabulate as tabulate_extrapolation
 from falloff.analysis.held_out import CUTS, REGIMES, held_out, regimes_of, scale_of
 from falloff.analysis.memory import tabulate as tabulate_memory
@@ -127,18 +127,42 @@ def test_memory_is_told_apart_by_what_is_counted_and_outcomes_add_up(cells: pd.D
 def test_extrapolation_asks_each_law_and_the_model_of_the_same_points(cells: pd.DataFrame) -> None:
     table, coverage = tabulate_extrapolation(cells)
     laws = table[table["panel"] == "laws"]
-    assert laws.groupby(["kind_of_series", "cut", "x"])["n"].nunique().max() == 1
+    assert laws.groupby(["kind_of_series", "cut", "points", "x"])["n"].nunique().max() == 1
     assert OURS in set(laws["who"])
-    assert "missing" in set(coverage["status"])
+    assert "refused" in set(coverage["status"])
     assert (laws["x"] >= 2).all()
 
 
+def test_no_law_is_told_of_series_with_fewer_points_than_its_parameters_and_two(cells: pd.DataFrame) -> None:
+    table, _ = tabulate_extrapolation(cells)
+    laws = table[table["panel"] == "laws"]
+    assert set(laws["points"]) <= set(POINTS)
+    assert (laws[laws["who"] == "USL"]["points"] >= 5).all()
+    assert (laws["points"] >= 4).all()
+
+
+def test_coverage_counts_the_series_of_each_cut_and_the_refused_ones(cells: pd.DataFrame) -> None:
+    _, coverage = tabulate_extrapolation(cells)
+    fits = coverage[coverage["cell"].str.contains("fitted to 64 GPUs and fewer, the same batch")]
+    assert len(fits) == 2 * len(POINTS)
+    rated = cells[np.isfinite(cells["published"])]
+    whole = len(list(series_of(rated, "strong", 64)))
+    assert fits["reason"].str.contains(f"of {whole} series").sum() == len(POINTS)
+
+
+def test_cells_of_the_newer_gpu_alone_are_said_of_by_a_fit_to_older_ones(cells: pd.DataFrame) -> None:
+    assert set(cells[cells["newer"].notna()]["generation"]) == {"h100"}
+    table, _ = tabulate_extrapolation(cells)
+    labels = set(table[table["panel"] == "cuts"]["label"].dropna())
+    assert labels == {OLDER_GPUS, OTHER_SOURCES}
+
+
 def test_a_law_is_fitted_to_points_up_to_the_cut_alone(cells: pd.DataFrame) -> None:
-    own = next(series_with_enough(cells, "strong", 64, 4))
+    own = next(series_of(cells, "strong", 64, 4))
     changed = own.assign(published=own["published"].where(own["num_gpus"] <= 64, 1.0))
     wanted = np.array([128.0, 256.0])
-    for name, rates in curves(own, 64, wanted).items():
-        assert rates == pytest.approx(curves(changed, 64, wanted)[name])
+    for name, rates in curves(own, 64, wanted, 4).items():
+        assert rates == pytest.approx(curves(changed, 64, wanted, 4)[name])
 
 
 @pytest.mark.parametrize("tabulate", [tabulate_validation, tabulate_memory, tabulate_extrapolation])

@@ -70,7 +70,7 @@ def test_weak_scaling_keeps_predictions_apart_from_what_was_measured_and_publish
     assert kinds == {
         "measured": {"measured"},
         "published": {"published"},
-        "predicted": {"series", "same cells", "ideal"},
+        "predicted": {"series", "same cells", "ideal", "best"},
     }
     rates = weak[(weak["panel"] == "tokens_per_gpu_s") & (weak["kind"] == "series")]
     assert (rates["y_low"] < rates["y"]).all()

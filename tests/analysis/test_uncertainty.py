@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from falloff.analysis.uncertainty import pool_runs, pooled_interval, ratio_interval, run_interval
+from falloff.analysis.uncertainty import pool_runs, pooled_interval, ratio_interval, run_interval, share_words
 
 positive = st.floats(min_value=1e-3, max_value=1e6)
 
@@ -133,3 +133,8 @@ def test_a_ratio_of_single_runs_borrows_a_pool_or_has_no_interval() -> None:
 def test_a_ratio_over_nothing_is_an_error() -> None:
     with pytest.raises(ValueError, match="at least one part"):
         ratio_interval([90.0], [])
+
+
+def test_a_ratio_without_an_interval_has_no_third_digit() -> None:
+    assert share_words(0.9727) == share_words(0.9727, None, None) == share_words(0.9727, math.nan, math.nan) == "97"
+    assert share_words(0.9727, 0.9687, 0.9767) == "97.3 ± 0.4"

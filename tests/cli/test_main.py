@@ -343,7 +343,7 @@ def test_several_records_are_compared_as_a_series(capsys: pytest.CaptureFixture[
     write_records(path, records, RunRecord)
     out = run(capsys, "compare", *(f"{path}#{record.record_id}" for record in records))[1]
     row = next(line for line in out.splitlines() if line.startswith("on-128"))
-    assert "104.0 %  -  " in " ".join(row.split()).replace(" - ", "  -  ")
+    assert "104 %  -  " in " ".join(row.split()).replace(" - ", "  -  ")
     assert "drawn apart, no efficiency; region (site): r1 → r2" in row
     assert "likely: region" in row
     assert "1 of 3 points differ from the base on-8 beside num_gpus: on-128 in site; 1 of them drawn apart" in out

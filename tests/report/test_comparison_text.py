@@ -36,6 +36,6 @@ def test_a_series_is_a_table_with_its_base_and_a_dash_for_what_is_apart() -> Non
     rows = [RUN, {**RUN, "record_id": "b", "num_gpus": 16, "site": "r2", "reported_tokens_per_gpu_s": None}]
     header, base, odd, *rest = "\n".join(series_lines(guard_series(rows))).splitlines()
     assert header.split() == ["record", "num_gpus", "tokens/s", "per", "GPU", "over", "base", "efficiency", "remarks"]
-    assert base.split() == ["a", "8", "1,000", "100.0", "%", "100.0", "%", "the", "base"]
+    assert base.split() == ["a", "8", "1,000", "100", "%", "100", "%", "the", "base"]
     assert odd.split()[:5] == ["b", "16", "-", "-", "-"]
     assert rest[0].startswith("No difference is claimed within 8.0% (as far as readings of one published cell")

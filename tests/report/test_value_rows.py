@@ -81,7 +81,7 @@ def test_a_share_is_written_in_percent_with_half_its_interval_or_its_launches(ax
         y=[0.97, None, 0.9], y_low=[0.96, None, None], y_high=[0.98, None, None], label=[None, "no UUIDs", None]
     ).assign(n=[3, 0, 2])
     value_rows.share_rows(ax, shares, places=laid_out()[0], colors=COLORS, limits=(0.8, 1.0))
-    assert [text.get_text() for text in ax.texts] == ["97.0 ± 1.0", "no UUIDs", "90.0 (n = 2)"]
+    assert [text.get_text() for text in ax.texts] == ["97.0 ± 1.0", "no UUIDs", "90 (n = 2)"]
     assert value_rows.share_place(0.8, (0.8, 1.0)) == 0
 
 

@@ -10,10 +10,10 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, mean_step_s, number
+from falloff.analysis.model_points import predicted_rows
 from falloff.analysis.predicted_series import (
     GPUS,
-    MODEL,
-    MODEL_REF,
+    PREDICTED,
     Series,
     is_fsdp_of_network,
     own_runs,
@@ -57,30 +57,12 @@ def traced_part_s(row: Row, part: str) -> float:
 
 
 def _predicted(series: Series) -> Iterator[dict[str, Any]]:
-    made, parts = series.made, step_parts(series.made)
-    for place, gpus in enumerate(series.gpus):
-        for part, seconds in parts.items():
-            yield _row(series.machine, gpus, part, float(seconds[place]))
-        step_s = float(made.steps.step_s[place])
-        # bounds of a rate are those of the step, the other way round
-        low, high = (step_s * made.tokens_per_gpu_s[place] / end[place] for end in (made.high, made.low))
-        yield {**_row(series.machine, gpus, "step", step_s), "y_low": low, "y_high": high}
-
-
-def _row(machine: str, gpus: int, part: str, seconds: float) -> dict[str, Any]:
-    return {
-        "panel": "series",
-        "series": machine,
-        "part": part,
-        "x": float(gpus),
-        "y": seconds,
-        "n": 1,
-        "num_gpus": gpus,
-        "provenance": "predicted",
-        "source": MODEL,
-        "source_ref": MODEL_REF,
-        "record_id": f"7B FSDP, {machine}, {gpus} GPUs",
-    }
+    made, names = series.made, [series.machine] * len(series.gpus)
+    for part, seconds in step_parts(made).items():
+        for gpus, y in zip(series.gpus, seconds, strict=True):
+            where = {"panel": "series", "series": series.machine, "part": part, "x": float(gpus), "y": float(y)}
+            yield {**PREDICTED, **where, "n": 1, "num_gpus": gpus, "record_id": f"{series.machine}, {gpus:g}"}
+    yield from predicted_rows(made, "step_s", panel="series", series=names, xs=series.gpus, part="step")
 
 
 def _traced(runs: pd.DataFrame, made: Prediction) -> Iterator[dict[str, Any]]:

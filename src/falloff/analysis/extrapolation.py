@@ -1,5 +1,6 @@
 """The table of figure extrapolation: fitted to few GPUs, what the model and common curves say of many."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -7,15 +8,19 @@ import numpy as np
 import pandas as pd
 
 from falloff.analysis import points
-from falloff.analysis.coverage import CoverageRow, coverage_frame
+from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
 from falloff.analysis.held_out import CUTS
 from falloff.analysis.predicted_series import PREDICTED
-from falloff.analysis.scaling_laws import LAWS
+from falloff.analysis.scaling_laws import LAWS, fitted
 from falloff.analysis.validation import step_error
 
 FIGURE = "extrapolation"
 SERIES = {"strong": "the same batch", "weak": "the same batch a GPU"}
 OURS = "our model"
+# the fewest points of the laws of two parameters, and of all laws
+POINTS = tuple(sorted({form.fewest_points for form in LAWS.values()}))
+# what the fits had seen that are asked of H100 cells
+OLDER_GPUS, OTHER_SOURCES = "A100 and older", "all other sources"
 # beyond the largest cut a distance is of so few cells that it is told with the one before
 DISTANCES = (2, 4, 8)
 
@@ -27,20 +32,24 @@ def tabulate(cells: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     (the longest series of a fixed batch: published points, and `who` fitted to `cut` GPUs and fewer). Rows without y:
     ratios (predicted over published rate by GPU count, of a fit at `cut`: `ratio` is the median over sources of each
     source's median, ratio_low and ratio_high their quartiles), cuts (`error` of the model and of the naive rule: the
-    median of each source, averaged over sources), laws (`error` by `distance`, GPUs over those of the cut: the median
-    over series, each law fitted to its own points up to the cut, the model to all sources' cells up to there).
-    ValueError where no cell is above the least cut.
+    median of each source, averaged over sources; labelled, those of H100 cells: of a fit to OLDER_GPUS alone, and of
+    one to OTHER_SOURCES), laws (`error` by `distance`, GPUs over those of the cut: the median over series of at least
+    `points` counts up to the cut, each law fitted to these, the model to all sources' cells up to there; a law is
+    fitted to no fewer points than its parameters and two). ValueError where no cell is above the least cut.
     """
     rated = cells[np.isfinite(cells["published"]) & np.isfinite(cells[f"above_{CUTS[0]}"])]
     if rated.empty:
         raise ValueError(f"figure {FIGURE}: none of {len(cells)} cells has more than {CUTS[0]} GPUs and a rate")
     known = cells[np.isfinite(cells["published"])]
-    told = pd.DataFrame(list(_laws(known)), columns=["kind", "series", "cut", "who", "num_gpus", "error"])
-    rows = [*_published(rated), *_ratios(rated), *_cuts(rated), *_summed(told), *_example(known)]
-    return points.points_frame(rows), coverage_frame(_coverage(rated, told))
+    told = pd.DataFrame(list(_laws(known)), columns=["kind", "series", "cut", "points", "who", "num_gpus", "error"])
+    newer = known[np.isfinite(known["newer"])]
+    rows = [*_published(rated), *_ratios(rated), *_cuts(rated), *_errors(newer, "newer", label=OLDER_GPUS)]
+    rows += _errors(newer[np.isfinite(newer["unseen"])], "unseen", label=OTHER_SOURCES)
+    rows += [*_summed(told), *_example(known)]
+    return points.points_frame(rows), coverage_frame(_coverage(rated, known))
 
 
-def series_with_enough(cells: pd.DataFrame, kind: str, cut: int, least: int = 3) -> Iterator[pd.DataFrame]:
+def series_of(cells: pd.DataFrame, kind: str, cut: int, least: int = 1) -> Iterator[pd.DataFrame]:
     """Yield the series of a kind that have `least` GPU counts up to the cut and one above, the mean rate of each."""
     for _, own in cells.groupby(f"{kind}_series", sort=True):
         counts = own["num_gpus"].unique()
@@ -53,34 +62,28 @@ def series_with_enough(cells: pd.DataFrame, kind: str, cut: int, least: int = 3)
 def _laws(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the error of each law and of the model at each GPU count above the cut, of series that are long enough.
 
-    All are told of the same points: a series in which one of the laws has too few is left out.
+    By `points`, how many a series has at the least: with so many all laws of as few parameters are told of the same
+    points, and the model of them too.
     """
-    least = max(fewest for _, fewest in LAWS.values())
-    for cut in CUTS:
-        for kind in SERIES:
-            for number, own in enumerate(series_with_enough(cells, kind, cut, least)):
-                above = own[own["num_gpus"] > cut]
-                for who, rates in curves(own, cut, np.asarray(above["num_gpus"], dtype=float)).items():
-                    for gpus, rate, real in zip(above["num_gpus"], rates, above["published"], strict=True):
-                        shared = {"kind": kind, "series": number, "cut": cut, "who": who}
-                        yield {**shared, "num_gpus": gpus, "error": abs(real / rate - 1)}
-                errors = step_error(above, f"above_{cut}").abs()
-                for gpus, error in zip(above["num_gpus"], errors, strict=True):
-                    yield {
-                        "kind": kind,
-                        "series": number,
-                        "cut": cut,
-                        "who": OURS,
-                        "num_gpus": gpus,
-                        "error": error,
-                    }
+    for cut, kind, least in itertools.product(CUTS, SERIES, POINTS):
+        for number, own in enumerate(series_of(cells, kind, cut, least)):
+            above = own[own["num_gpus"] > cut]
+            wanted = np.asarray(above["num_gpus"], dtype=float)
+            errors = {
+                who: np.abs(above["published"] / rates - 1) for who, rates in curves(own, cut, wanted, least).items()
+            }
+            errors[OURS] = step_error(above, f"above_{cut}").abs()
+            for who, found in errors.items():
+                for gpus, error in zip(above["num_gpus"], found, strict=True):
+                    shared = {"kind": kind, "series": number, "cut": cut, "points": least, "who": who}
+                    yield {**shared, "num_gpus": gpus, "error": error}
 
 
-def curves(series: pd.DataFrame, cut: int, wanted: np.ndarray) -> dict[str, np.ndarray]:
-    """Return what each law, fitted to the points of a series up to the cut, says of `wanted` GPUs."""
+def curves(series: pd.DataFrame, cut: int, wanted: np.ndarray, points_held: int) -> dict[str, np.ndarray]:
+    """Return what each law that may be fitted to so many points says of `wanted` GPUs, fitted up to the cut."""
     few = series[series["num_gpus"] <= cut]
     gpus, rates = (np.asarray(few[name], dtype=float) for name in ("num_gpus", "published"))
-    return {name: law(gpus, rates, wanted) for name, (law, _) in LAWS.items()}
+    return {name: fitted(name, gpus, rates, wanted) for name, form in LAWS.items() if form.fewest_points <= points_held}
 
 
 def _published(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -108,12 +111,15 @@ def _ratios(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
 
 def _cuts(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
     for cut in CUTS:
-        own = cells[np.isfinite(cells[f"above_{cut}"])]
-        for who, column in {OURS: f"above_{cut}", "naive rule": "naive"}.items():
-            medians = step_error(own, column).abs().groupby(own["source"]).median()
-            if len(medians):
-                row = _summary("cuts", who, len(own), cut=cut, num_sources=len(medians))
-                yield {**row, "error": float(medians.mean())}
+        yield from _errors(cells[np.isfinite(cells[f"above_{cut}"])], f"above_{cut}", cut=cut)
+
+
+def _errors(own: pd.DataFrame, column: str, **more: Any) -> Iterator[dict[str, Any]]:
+    for who, predicted in {OURS: column, "naive rule": "naive"}.items():
+        medians = step_error(own, predicted).abs().groupby(own["source"]).median()
+        if len(medians):
+            row = _summary("cuts", who, len(own), num_sources=len(medians), **more)
+            yield {**row, "error": float(medians.mean())}
 
 
 def _summed(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -121,8 +127,8 @@ def _summed(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
         return
     doublings = np.floor(np.log2(told["num_gpus"] / told["cut"]))
     told = told.assign(distance=np.clip(2**doublings, DISTANCES[0], DISTANCES[-1]))
-    for (kind, cut, who, distance), own in told.groupby(["kind", "cut", "who", "distance"], sort=True):
-        row = _summary("laws", str(who), len(own), cut=cut, kind_of_series=kind)
+    for (kind, cut, held, who, distance), own in told.groupby(["kind", "cut", "points", "who", "distance"], sort=True):
+        row = _summary("laws", str(who), len(own), cut=cut, kind_of_series=kind, points=held)
         yield {
             **row,
             "x": distance,
@@ -135,9 +141,9 @@ def _summed(told: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def _example(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
     """Yield the points and curves of the series with most GPU counts, and of these of the largest network."""
     cut = 64
-    known = list(series_with_enough(cells, "strong", cut))
-    # one that falls off without an outlier shows the laws best: no point more than a tenth above the one before it
-    smooth = [own for own in known if (own["published"].pct_change().dropna() < 0.1).all()]
+    known = list(series_of(cells, "strong", cut, POINTS[0]))
+    # one that falls off without an outlier shows the laws best: no point far above or below the one before it
+    smooth = [own for own in known if own["published"].pct_change().dropna().between(-0.75, 0.1).all()]
     if not smooth:
         return
     own = max(smooth, key=lambda found: (len(found), -found["published"].iloc[0]))
@@ -148,7 +154,7 @@ def _example(cells: pd.DataFrame) -> Iterator[dict[str, Any]]:
         here = {"x": row["num_gpus"], "y": row["published"], "num_gpus": row["num_gpus"], "record_id": row["cell_id"]}
         yield {**shared, **identity, **here, "who": "published", "n": 1}
     wanted = np.geomspace(cut, own["num_gpus"].max(), 13)
-    found: Mapping[str, Any] = curves(own, cut, wanted)
+    found: Mapping[str, Any] = curves(own, cut, wanted, POINTS[0])
     above = own[own["num_gpus"] > cut]
     found = {OURS: np.asarray(above[f"above_{cut}"]), **found}
     for who, rates in found.items():
@@ -162,13 +168,23 @@ def _summary(panel: str, who: str, n: int, **more: Any) -> dict[str, Any]:
     return {**identity, "panel": panel, "series": who, "who": who, "y": None, "n": n, **more}
 
 
-def _coverage(cells: pd.DataFrame, told: pd.DataFrame) -> Iterator[CoverageRow]:
+def _coverage(cells: pd.DataFrame, cells_of_series: pd.DataFrame) -> Iterator[CoverageRow]:
     for source, own in cells.groupby("source", sort=True):
         yield CoverageRow(figure=FIGURE, cell=f"{source}, above {CUTS[0]} GPUs", status="published", n=len(own))
-    least = max(fewest for _, fewest in LAWS.values())
-    for cut in CUTS:
-        for kind, words in SERIES.items():
-            if told[(told["cut"] == cut) & (told["kind"] == kind)].empty:
-                reason = f"no published series has {least} GPU counts up to {cut} and one above"
-                cell = f"curves fitted to {cut} GPUs and fewer, {words}"
-                yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=0)
+    for cut, (kind, words) in itertools.product(CUTS, SERIES.items()):
+        whole = list(series_of(cells_of_series, kind, cut))
+        for fewest in POINTS:
+            names = ", ".join(name for name, form in LAWS.items() if form.fewest_points == fewest)
+            long = list(series_of(cells_of_series, kind, cut, fewest))
+            reason = (
+                f"of {len(whole)} series with a count up to {cut} GPUs and one above, {len(whole) - len(long)} have "
+                f"fewer than {fewest} counts up to there, two more than parameters: fit refused"
+            )
+            status: Status = "published" if long else "refused"
+            cell = f"{names} fitted to {cut} GPUs and fewer, {words}"
+            yield CoverageRow(figure=FIGURE, cell=cell, status=status, reason=reason, n=len(long))
+    reason = (
+        "no source has a series of four counts and more on A100 and like cells on H100: llm-foundry's differ in "
+        "microbatch or recomputation"
+    )
+    yield CoverageRow(figure=FIGURE, cell="laws fitted on the older GPU", status="refused", reason=reason, n=0)

@@ -17,6 +17,8 @@ from falloff.perfmodel.validate import Model, Predictions, Table, fit_of, known,
 
 # a fit to so many GPUs and fewer predicts all cells with more
 CUTS = (8, 64, 128)
+# generations whose cells, and no others, are fitted, and the one whose cells such a fit predicts
+OLDER, NEWER = ("v100", "a100"), "h100"
 # Column (b) is two columns: the source is known but for whole models, or but for whole counts of GPUs.
 KNOWN = {"models": "by models", "GPU counts": "by counts"}
 REGIMES = ("products", "memory-bound kernels", "communication", "waiting")
@@ -29,7 +31,8 @@ def held_out(table: Table, model: Model, values: Values) -> pd.DataFrame:
 
     Rates are tokens per GPU and second: published; unseen (column a: no cell of the source was fitted); by_models and
     by_counts (column b); the naive rule; the regression under each of these splits;
-    and above_8, above_64, above_128, from a fit to so many GPUs and fewer. Bytes are published_memory and those of
+    above_8, above_64, above_128, from a fit to so many GPUs and fewer; and newer, of cells of generation NEWER from a
+    fit to those of OLDER alone, to any GPUs. Bytes are published_memory and those of
     the two columns, of the kind that memory_kind names. fits says whether the step is held to fit, outcome what became
     of it. regime is what the step is bound by under `values`, parameters of step.py, which serve for nothing else. Not
     predicted is NaN.
@@ -47,6 +50,7 @@ def held_out(table: Table, model: Model, values: Values) -> pd.DataFrame:
             "regression_unseen": away.regression,
             **_known_regressions(table),
             **{f"above_{cut}": _above(table, model, cut) for cut in CUTS},
+            "newer": _newer(table, model),
             "memory_kind": table.measured.memory_kind,
             "published_memory": table.measured.memory_bytes,
             "unseen_memory": first.memory_bytes,
@@ -139,6 +143,19 @@ def _above(table: Table, model: Model, cut: int) -> Floats:
     tokens = np.full(len(table.cells), np.nan)
     if above.any():
         tokens[above] = model.predict(table.jobs.take(above), fit_of(table, model, ~above).values)
+    return tokens
+
+
+def _newer(table: Table, model: Model) -> Floats:
+    """Return the rates of cells of NEWER [n] from a fit to those of OLDER; NaN of all others.
+
+    What is known of the newer generation before any training run stays in the priors: data sheets, and kernels and
+    collectives that were timed alone.
+    """
+    newer, older = table.jobs.generation == NEWER, np.isin(table.jobs.generation, OLDER)
+    tokens = np.full(len(table.cells), np.nan)
+    if newer.any() and older.any():
+        tokens[newer] = model.predict(table.jobs.take(newer), fit_of(table, model, older).values)
     return tokens
 
 

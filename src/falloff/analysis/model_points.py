@@ -17,6 +17,7 @@ from falloff.perfmodel.requests import Request, job_of_request, parse_layout, sh
 from falloff.spec.cluster import find_cluster
 
 INTERVAL = "90 %, the model's"
+RATIO_INTERVAL = f"{INTERVAL}, of a ratio"
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,9 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import number
+from falloff.analysis.model_points import predicted_rows
 from falloff.analysis.predicted_series import (
     MACHINES,
-    MODEL,
-    MODEL_REF,
     Series,
     is_fsdp_of_network,
     own_runs,
@@ -47,28 +46,12 @@ def tabulate(runs: pd.DataFrame, fit: Fit) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 
 def _predicted(series: Series) -> Iterator[dict[str, Any]]:
-    power = series.made.power
     label = label_of(find_cluster(MACHINES[series.machine]).gpu.name)
-    found = {
-        "draw_w": power.draw_w,
-        "energy_per_token_j": power.energy_per_token_j,
-        "tokens_per_joule": power.tokens_per_joule,
-    }
-    for panel, values in found.items():
-        for place, gpus in enumerate(series.gpus):
-            yield {
-                "panel": panel,
-                "series": series.machine,
-                "x": float(gpus),
-                "y": float(values[place]),
-                "n": 1,
-                "num_gpus": gpus,
-                "validated": label,
-                "provenance": "predicted",
-                "source": MODEL,
-                "source_ref": MODEL_REF,
-                "record_id": f"7B FSDP, {series.machine}, {gpus} GPUs",
-            }
+    names = [series.machine] * len(series.gpus)
+    for panel in METRICS:
+        for row in predicted_rows(series.made, panel, panel=panel, series=names, xs=series.gpus, validated=label):
+            # a rate's interval is none of energy's: a step that waits longer draws less
+            yield {name: value for name, value in row.items() if name not in ("y_low", "y_high", "interval")}
 
 
 def _series_of_runs(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:

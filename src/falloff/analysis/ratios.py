@@ -16,6 +16,7 @@ from falloff.analysis.controls import ordinary
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, number, tokens_per_gpu_s
 from falloff.analysis.field_values import stated, words
+from falloff.analysis.uncertainty import share_words
 from falloff.ingest.published import INFERRED
 from falloff.ingest.torchtitan_facts import FLOAT8_LINEAR
 
@@ -112,7 +113,7 @@ def _row(series: str, base: Row, scaled: Row) -> dict[str, Any]:
         "panel": f"{int(base['num_gpus'])}_to_{int(scaled['num_gpus'])}",
         "series": series,
         "y": high / low,
-        "label": f"{high:,.0f} / {low:,.0f} = {high / low:.1%}",
+        "label": f"{high:,.0f} / {low:,.0f} = {share_words(high / low)} %",
         "kind": ONE_VERSION if one else CROSSED,
         "version": base["source"] if one else f"{scaled['source']} over {base['source']}",
         "numerator": high,

@@ -1,6 +1,7 @@
-"""Curves that people fit to a scaling series: Amdahl's law, the universal scalability law, a power law."""
+"""Curves that people fit to a scaling series: Amdahl's law, Gustafson's, the universal scalability law, a power law."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,16 @@ def amdahl(gpus: Floats, rates: Floats, wanted: Floats) -> Floats:
     Guerrilla Capacity Planning, equation 4.17).
     """
     return _inverse_polynomial(gpus, rates, wanted, degree=1)
+
+
+def gustafson(gpus: Floats, rates: Floats, wanted: Floats) -> Floats:
+    """Return the same by Gustafson's law: s / N + 1 - s of the rate of one worker (Gustafson 1988, CACM 31, page 532).
+
+    s is the serial share of a worker's time in a run on N; the rate a GPU falls to 1 - s of that of one and no further.
+    """
+    terms, more = (np.stack([np.ones(len(counts)), 1 / counts], axis=1) for counts in (gpus, wanted))
+    solution, _ = nnls(terms / rates[:, None], np.ones(len(rates)))
+    return np.asarray(more @ solution, dtype=float)
 
 
 def universal(gpus: Floats, rates: Floats, wanted: Floats) -> Floats:
@@ -47,5 +58,32 @@ def _terms(gpus: Floats, degree: int) -> Floats:
     return np.stack(columns[: degree + 1], axis=1)
 
 
-# name -> the law and the fewest points that it can be fitted to with one to spare
-LAWS: Mapping[str, tuple[Law, int]] = {"Amdahl": (amdahl, 3), "USL": (universal, 4), "power law": (power_law, 3)}
+@dataclass(frozen=True)
+class Form:
+    """A law and how many parameters it has."""
+
+    law: Law
+    parameters: int
+
+    @property
+    def fewest_points(self) -> int:
+        """Return the fewest points that it is fitted to: two more than its parameters, so that a misfit can show."""
+        return self.parameters + 2
+
+
+LAWS: Mapping[str, Form] = {
+    "Amdahl": Form(amdahl, 2),
+    "Gustafson": Form(gustafson, 2),
+    "USL": Form(universal, 3),
+    "power law": Form(power_law, 2),
+}
+
+
+def fitted(name: str, gpus: Floats, rates: Floats, wanted: Floats) -> Floats:
+    """Return rates a GPU at `wanted` GPUs by the law of that name; ValueError where it has too few points."""
+    form = LAWS[name]
+    if len(gpus) < form.fewest_points:
+        raise ValueError(
+            f"{name} has {form.parameters} parameters and needs {form.fewest_points} points, found {len(gpus)}"
+        )
+    return form.law(gpus, rates, wanted)

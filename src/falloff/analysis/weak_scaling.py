@@ -1,5 +1,6 @@
 """The table of figure weak_scaling: a batch that grows with the GPUs, predicted, beside what was measured."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,15 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import mfu, tokens_per_gpu_s
+from falloff.analysis.model_points import RATIO_INTERVAL, job, predicted_rows, published_row
 from falloff.analysis.predicted_series import (
     GPUS,
-    MODEL,
-    MODEL_REF,
+    LOCAL_BATCH,
+    MACHINES,
+    NETWORK,
+    PREDICTED,
     PUBLISHED,
+    SEQ,
     PublishedSeries,
     Series,
     is_fsdp_of_network,
@@ -24,11 +29,20 @@ from falloff.analysis.predicted_series import (
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.counting import model_flops_per_token
+from falloff.perfmodel.jobs import RECOMPUTES, Floats, Job, stack
+from falloff.perfmodel.memory import memory_bytes
+from falloff.perfmodel.prediction import Prediction, predict, tokens_of
+from falloff.perfmodel.ratio import ratio_interval
 from falloff.spec.hardware import Hardware
 
 FIGURE = "weak_scaling"
 # rates are compared with that at so many GPUs, the most that the published series have in common
 BASE_GPUS = 128
+BEST_MACHINE = "H100"
+# 32 sequences at once and more fill every product
+MOST_BATCH = 32
+# what stays the same as GPUs are added
+LOCAL_BATCH_HELD, MEMORY_HELD = "sequences a GPU", "nothing but that the step fits"
 
 
 def tabulate(
@@ -37,13 +51,16 @@ def tabulate(
     """Return the figure's table and its coverage, from records of our runs, published cells and a calibration.
 
     Panels over GPUs: tokens_per_s (of all GPUs; kind ideal is in proportion, from the fewest), tokens_per_gpu_s, mfu
-    (fraction, falloff's convention), kept (the rate a GPU over that at BASE_GPUS). series is the work, machine the GPU.
-    Predicted rows have 90 % intervals in the first three panels; those of kind `same cells` are of published cells,
-    which the calibration has seen.
+    (fraction, falloff's convention), kept (the rate a GPU over that at BASE_GPUS). series is the work, machine the GPU,
+    held what stays the same as GPUs are added. Predicted rows have 90 % intervals, in kept of the ratio
+    (perfmodel/ratio.py); those of kind `same cells` are of published cells, which the calibration has seen, and those
+    of kind `best` have on each count the local_batch and recompute that are fastest of those that fit: a fixed local
+    batch leaves idle the memory that sharding frees.
     """
-    rows = [row for series in predicted_series(fit) for row in _predicted(series)]
+    rows = [row for series in predicted_series(fit) for row in _predicted(series, fit)]
+    rows += _best(BEST_MACHINE, fit)
     published = list(published_series(cells, fit))
-    rows += [row for series in published for row in (*_published(series), *_same_cells(series))]
+    rows += [row for series in published for row in (*_published(series), *_same_cells(series, fit))]
     own = own_runs(runs) if len(runs) else runs
     measured = own[is_fsdp_of_network(own)] if len(own) else own
     if len(measured):
@@ -51,87 +68,81 @@ def tabulate(
     return points.points_frame(rows), coverage_frame(_coverage(published, len(measured)))
 
 
-def _predicted(series: Series) -> Iterator[dict[str, Any]]:
-    made = series.made
-    gpus = np.array(series.gpus, dtype=float)
+def _predicted(series: Series, fit: Fit) -> Iterator[dict[str, Any]]:
+    made, gpus = series.made, np.array(series.gpus, dtype=float)
     name = f"7B FSDP, {series.machine}"
-    yield from _curves(name, series.machine, gpus, made.tokens_per_gpu_s, made.low, made.high, made.mfu, kind="series")
+    more = {"machine": series.machine, "local_batch": LOCAL_BATCH, "recompute": "none", "held": LOCAL_BATCH_HELD}
+    yield from _curves(made, fit, name, gpus, kind="series", **more)
     ideal = made.tokens_per_gpu_s[0] * gpus
     for count, rate in zip(gpus, ideal, strict=True):
-        yield _row("tokens_per_s", name, series.machine, count, rate, kind="ideal")
+        row = {**PREDICTED, "panel": "tokens_per_s", "series": name, "x": count, "y": float(rate), "n": 1}
+        yield {**row, **more, "kind": "ideal", "num_gpus": count, "record_id": f"{name}, {count:g}"}
 
 
-def _same_cells(series: PublishedSeries) -> Iterator[dict[str, Any]]:
-    made = series.made
+def best_that_fits(machine: str, fit: Fit, counts: Sequence[int] = GPUS) -> list[Job]:
+    """Return the fastest step of the series' network on each count of GPUs whose batch and recomputation fit.
+
+    Local batches of 1 to MOST_BATCH sequences in one microbatch, under each mode of recomputation. ValueError where
+    none fits.
+    """
+    batches = range(1, MOST_BATCH + 1)
+    choices = list(itertools.product(counts, RECOMPUTES, batches))
+    jobs = [
+        job(NETWORK, MACHINES[machine], gpus, seq=SEQ, recompute=mode, local_batch=batch, compiled=False)
+        for gpus, mode, batch in choices
+    ]
+    stacked = stack(jobs)
+    rates = np.where(memory_bytes(stacked, fit.values).margin_bytes >= 0, tokens_of(stacked, fit.values), -np.inf)
+    by_count = rates.reshape(len(counts), -1)
+    if not np.isfinite(by_count.max(axis=1)).all():
+        raise ValueError(f"no local batch of {NETWORK} fits on {min(counts)} {machine} under FSDP")
+    width = by_count.shape[1]
+    return [jobs[row * width + int(place)] for row, place in enumerate(by_count.argmax(axis=1))]
+
+
+def _best(machine: str, fit: Fit) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the best batch and recomputation that fit on each count of GPUs."""
+    chosen = best_that_fits(machine, fit)
+    made = predict(stack(chosen), fit)
+    name = f"7B FSDP, {machine}, best batch that fits"
+    rows = _curves(made, fit, name, made.jobs.gpus, kind="best", machine=machine, held=MEMORY_HELD)
+    batches = {float(step.gpus): (step.microbatch, step.recompute) for step in chosen}
+    for row in rows:
+        batch, mode = batches[row["x"]]
+        yield {**row, "local_batch": batch, "recompute": mode}
+
+
+def _same_cells(series: PublishedSeries, fit: Fit) -> Iterator[dict[str, Any]]:
     name = f"{PUBLISHED}'s cells, {series.machine}"
-    bounds = (made.low, made.high)
-    yield from _curves(name, series.machine, series.gpus, made.tokens_per_gpu_s, *bounds, made.mfu, kind="same cells")
+    more = {"machine": series.machine, "held": LOCAL_BATCH_HELD}
+    yield from _curves(series.made, fit, name, series.gpus, kind="same cells", **more)
 
 
-def _curves(
-    name: str,
-    machine: str,
-    gpus: np.ndarray,
-    rates: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    mfus: np.ndarray,
-    kind: str,
-) -> Iterator[dict[str, Any]]:
+def _curves(made: Prediction, fit: Fit, name: str, gpus: Floats, **more: Any) -> Iterator[dict[str, Any]]:
+    for panel in ("tokens_per_s", "tokens_per_gpu_s", "mfu"):
+        yield from predicted_rows(made, panel, panel=panel, series=[name] * len(gpus), xs=list(gpus), **more)
+    base = np.flatnonzero(gpus == BASE_GPUS)
+    if not len(base):
+        return
+    kept = ratio_interval(made.jobs, made.jobs.take(np.repeat(base[:1], len(gpus))), fit)
     for place, count in enumerate(gpus):
-        ends = low[place], high[place]
-        per_flop = mfus[place] / rates[place]
-        for panel, factor in (("tokens_per_s", count), ("tokens_per_gpu_s", 1.0), ("mfu", per_flop)):
-            bounds = {"y_low": ends[0] * factor, "y_high": ends[1] * factor, "interval": "90 %, the model's"}
-            yield {**_row(panel, name, machine, count, rates[place] * factor, kind), **bounds}
-    yield from _kept(name, machine, gpus, rates, kind, {})
-
-
-def _row(panel: str, series: str, machine: str, gpus: float, y: float, kind: str) -> dict[str, Any]:
-    return {
-        "panel": panel,
-        "series": series,
-        "machine": machine,
-        "kind": kind,
-        "x": gpus,
-        "y": y,
-        "n": 1,
-        "num_gpus": gpus,
-        "provenance": "predicted",
-        "source": MODEL,
-        "source_ref": MODEL_REF,
-        "record_id": f"{series}, {gpus:g} GPUs",
-    }
-
-
-def _kept(
-    name: str, machine: str, gpus: np.ndarray, rates: np.ndarray, kind: str, more: Mapping[str, Any]
-) -> Iterator[dict[str, Any]]:
-    """Yield rates over that at BASE_GPUS, of a series that has it."""
-    base = rates[gpus == BASE_GPUS]
-    for count, rate in zip(gpus, rates, strict=True):
-        if len(base):
-            yield {**_row("kept", name, machine, count, float(rate / base[0]), kind), **more}
+        row = {**PREDICTED, "panel": "kept", "series": name, "x": float(count), "n": 1, "num_gpus": count}
+        row |= {"y": float(kept.ratio[place]), "record_id": f"{name}, {count:g}", **more}
+        ends = {"y_low": float(kept.low[place]), "y_high": float(kept.high[place]), "interval": RATIO_INTERVAL}
+        yield row if place == base[0] else {**row, **ends}
 
 
 def _published(series: PublishedSeries) -> Iterator[dict[str, Any]]:
-    name = f"MPT-7B, {series.machine}"
-    flops = model_flops_per_token(series.made.jobs) / series.made.jobs.peak_flops
-    rows: list[dict[str, Any]] = []
+    jobs, rates = series.made.jobs, series.tokens_per_gpu_s
+    mfus = model_flops_per_token(jobs) * rates / jobs.peak_flops
+    base = rates[series.gpus == BASE_GPUS]
+    more = {"machine": series.machine, "kind": "published", "held": LOCAL_BATCH_HELD}
     for place, (cell, count) in enumerate(zip(series.cells, series.gpus, strict=True)):
-        rate = float(series.tokens_per_gpu_s[place])
-        identity = {
-            "provenance": "published",
-            "source": cell.source,
-            "source_ref": cell.text("source_url"),
-            "record_id": cell.cell_id,
-        }
-        for panel, y in (("tokens_per_s", rate * count), ("tokens_per_gpu_s", rate), ("mfu", rate * flops[place])):
-            rows.append({**_row(panel, name, series.machine, count, y, "published"), **identity})
-        base = series.tokens_per_gpu_s[series.gpus == BASE_GPUS]
-        if len(base):
-            rows.append({**_row("kept", name, series.machine, count, rate / float(base[0]), "published"), **identity})
-    yield from rows
+        rate = float(rates[place])
+        values = {"tokens_per_s": rate * count, "tokens_per_gpu_s": rate, "mfu": float(mfus[place])}
+        values |= {"kept": rate / float(base[0])} if len(base) else {}
+        for panel, y in values.items():
+            yield published_row(cell, y, panel=panel, series=f"MPT-7B, {series.machine}", x=count, **more)
 
 
 def _measured(runs: pd.DataFrame, known: Mapping[str, Hardware]) -> list[dict[str, Any]]:
@@ -146,7 +157,7 @@ def _measured(runs: pd.DataFrame, known: Mapping[str, Hardware]) -> list[dict[st
         for group in groups:
             first = group.iloc[0]
             batch = int(first["microbatch"])
-            more = {"machine": "H200", "kind": "measured", "local_batch": batch}
+            more = {"machine": "H200", "kind": "measured", "local_batch": batch, "held": LOCAL_BATCH_HELD}
             series, x = f"7B FSDP, local batch {batch}, H200", float(first["num_gpus"])
             rows.append(points.point(group, metric, panel=panel, series=series, x=x, spreads=spreads, **more))
     return rows

@@ -18,18 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from falloff.perfmodel.breakdown import PART_WORDS, parts_of
-from falloff.perfmodel.calibrate import Fit, coordinates_of, covariance_of, sensitivities
+from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.jobs import RECOMPUTES, Bools, Floats, Job, Jobs, Recompute, stack
 from falloff.perfmodel.memory import memory_bytes
-from falloff.perfmodel.prediction import RATE_PARAMETERS, Prediction, predict, tokens_of
+from falloff.perfmodel.prediction import Prediction, predict
+from falloff.perfmodel.ratio import LAUNCH_SPREAD, exponents_of, parameter_variance
 from falloff.perfmodel.step import Steps, predict_steps
 from falloff.units import GIB, MILLI
 
 # 32 sequences at once and more fill every GEMM; a rank with more of them accumulates
 MOST_MICROBATCH = 32
 _MOST_STAGES_A_RANK = 8
-# by so much do two launches of one cell differ on our H200s (docs/lab.md), in the logarithm
-_LAUNCH_SPREAD = 0.01
 # rates that agree in so many digits are one: what differs beyond is the order of additions
 _TOLD_DIGITS = 9
 
@@ -264,11 +263,9 @@ def chances(found: Found, places: npt.NDArray[np.intp], fit: Fit) -> Floats:
     """
     if not len(places):
         return np.zeros(0)
-    jobs, values = found.jobs.take(places), fit.values
-    wanted = coordinates_of(jobs, {name: values.parameters[name] for name in RATE_PARAMETERS})
-    moves = sensitivities(jobs, values, wanted, tokens_of)
-    apart = moves - moves[0]
-    variance = np.einsum("ip,pq,iq->i", apart, covariance_of(fit, wanted), apart) + _LAUNCH_SPREAD**2
+    pairs = [(place, 0) for place in range(len(places))]
+    apart = exponents_of(len(places), pairs)
+    variance = parameter_variance(found.jobs.take(places), apart, fit) + LAUNCH_SPREAD**2
     ahead = np.log(found.steps.tokens_per_gpu_s[places] / found.steps.tokens_per_gpu_s[places[0]])
     return np.array([statistics.NormalDist().cdf(score) for score in ahead / np.sqrt(variance)], dtype=float)
 

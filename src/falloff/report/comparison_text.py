@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from falloff.analysis.comparability import Comparison
 from falloff.analysis.reproduction import Reproduction
 from falloff.analysis.series_guard import Series, SeriesPoint
+from falloff.analysis.uncertainty import share_words
 from falloff.report.text import DASH, aligned, comparison_table
 
 
@@ -53,4 +54,4 @@ def _point_cells(point: SeriesPoint, series: Series) -> tuple[str, ...]:
 
 
 def _percent(value: float | None) -> str:
-    return DASH if value is None else f"{value:.1%}".replace("%", " %")
+    return DASH if value is None else f"{share_words(value)} %"

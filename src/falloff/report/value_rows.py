@@ -7,6 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.text import Annotation
 
+from falloff.analysis.uncertainty import share_words
 from falloff.report import style
 
 HEIGHT = 0.46
@@ -160,11 +161,10 @@ def share_rows(
         if pd.isna(row["y"]):
             _lacking(ax, row["label"], place, failed=False)
             continue
-        color, text = colors[row["series"]], f"{100 * row['y']:.1f}"
+        color, text = colors[row["series"]], share_words(row["y"], row["y_low"], row["y_high"])
         if pd.notna(row["y_low"]):
             ends = [share_place(row[name], limits) for name in ("y_low", "y_high")]
             ax.plot(ends, [place] * 2, color=color, linewidth=1.1, zorder=2.9)
-            text += f" ± {50 * (row['y_high'] - row['y_low']):.1f}"
         else:
             text += f" (n = {row['n']})"
         _mark(ax, share_place(row["y"], limits), place, str(row["provenance"]), color)
