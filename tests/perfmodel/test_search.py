@@ -2,12 +2,15 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
+from falloff.perfmodel.jobs import RECOMPUTES, Job, stack
 from falloff.perfmodel.memory import memory_bytes
 from falloff.perfmodel.prediction import prior_fit
+from falloff.perfmodel.requests import Request, job_of_request, parse_layout, shape_by_name
 from falloff.perfmodel.search import (
     Found,
     Question,
@@ -199,3 +202,35 @@ def test_plain_data_parallelism_is_not_sharded() -> None:
 def test_divisors_are_those_that_divide(number: int) -> None:
     assert divisors(number) == [n for n in range(1, number + 1) if number % n == 0]
     assert math.prod((divisors(number)[0], divisors(number)[-1])) == number
+
+
+def asked(layout: str, gpus: int, **more: Any) -> Job:
+    batch = {"local_batch": 1} if gpus == 1 else {"global_batch": 128}
+    shape, cluster = shape_by_name("llama3-8b"), find_cluster("h100-sxm-ib400")
+    request = Request(
+        shape=shape,
+        cluster=cluster,
+        layout=parse_layout(layout, gpus),
+        seq=4096,
+        framework="torchtitan",
+        **batch,
+        **more,
+    )
+    return job_of_request(request)
+
+
+def test_a_layout_of_the_search_is_what_a_person_gets_who_asks_for_it() -> None:
+    question = Question(job=asked("dp_shard=1", 1), gpus=64, global_batch=128)
+    sought = search(question, FIT)
+    for place in (*sought.order[:3], *sought.order[-3:]):
+        axes = ("dp_replicate", "dp_shard", "tp", "cp", "pp", "vpp")
+        layout = ",".join(f"{axis}={int(getattr(sought.jobs, axis)[place])}" for axis in axes)
+        same = asked(
+            layout,
+            64,
+            microbatch=int(sought.jobs.microbatch[place]),
+            accumulation=int(sought.jobs.num_microbatches[place]),
+            recompute=RECOMPUTES[int(sought.jobs.recompute[place])],
+        )
+        rate = predict_steps(stack([same]), FIT.values).tokens_per_gpu_s[0]
+        assert rate == pytest.approx(sought.steps.tokens_per_gpu_s[place], rel=1e-9), layout

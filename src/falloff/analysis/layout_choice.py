@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -34,9 +34,8 @@ def found_layouts(
 
     ValueError where none divides.
     """
-    # Any layout and batch make it a job, the search states its own; but of a job without tensor parallelism it would
-    # take that none shards activations over tp, which TorchTitan always does.
-    asked = replace(job(network, cluster, gpus, global_batch=gpus, seq=SEQ), sequence_parallel=True)
+    # any layout and batch make it a job, the search states its own
+    asked = job(network, cluster, gpus, global_batch=gpus, seq=SEQ)
     return search(Question(job=asked, gpus=gpus, global_batch=global_batch, recomputes=recomputes), fit)
 
 

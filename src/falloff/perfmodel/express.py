@@ -148,7 +148,7 @@ def _habits(cell: Cell, habits: Habits, layout: "_Layout") -> dict[str, Any]:
         "loss_compiled": compiles_loss(habits, cell.text("framework_version"), cell.count("year")),
         "flash_attention": flash,
         "causal": flash,  # fused softmax kernels mask the upper half but their products compute it
-        "reshard_after_forward": habits.reshards_after_forward and not (habits.name == "torchtitan" and layout.pp > 1),
+        "reshard_after_forward": habits.reshards(layout.pp),
         "distributed_overlap": habits.overlaps and "overlap off" not in note and "does not overlap" not in note,
     }
 

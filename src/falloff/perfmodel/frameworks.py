@@ -38,6 +38,18 @@ class Habits:
     interleaves: bool = False  # one layer a virtual stage, where a source with a pipeline leaves vpp blank
     microbatch_tokens: int = 8192  # a rank's tokens of a microbatch, where a source leaves the microbatch blank
 
+    def splits_sequence(self, tp: int) -> bool:
+        """Return whether activations between tensor-parallel regions are sharded over tp ranks."""
+        return self.sequence_parallel and tp > 1
+
+    def reshards(self, pp: int) -> bool:
+        """Return whether parameters are let go of after the forward pass over pp stages.
+
+        TorchTitan keeps them in a pipeline, whose microbatches would gather them anew (its
+        fsdp_reshard_after_forward "default").
+        """
+        return self.reshards_after_forward and not (self.name == "torchtitan" and pp > 1)
+
 
 _MEGATRON = Habits(
     name="megatron",

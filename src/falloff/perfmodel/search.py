@@ -23,6 +23,7 @@ from falloff.perfmodel.jobs import RECOMPUTES, Bools, Floats, Job, Jobs, Recompu
 from falloff.perfmodel.memory import memory_bytes
 from falloff.perfmodel.prediction import Prediction, predict
 from falloff.perfmodel.ratio import LAUNCH_SPREAD, exponents_of, parameter_variance
+from falloff.perfmodel.requests import habits_by_name
 from falloff.perfmodel.step import Steps, predict_steps
 from falloff.units import GIB, MILLI
 
@@ -195,12 +196,15 @@ def divisors(number: int) -> list[int]:
 
 
 def jobs_of_layouts(job: Job, columns: Mapping[str, npt.NDArray[np.int64]]) -> Jobs:
-    """Return a job in each of the layouts, [n]."""
+    """Return a job in each of the layouts, [n], with what its program makes of a layout."""
     count = len(columns["tp"])
     whole = stack([job]).take(np.zeros(count, dtype=np.intp))
     degrees: dict[str, Any] = {name: column.astype(np.float64) for name, column in columns.items()}
-    split = columns["tp"] > 1
-    return dataclasses.replace(whole, **degrees, sequence_parallel=whole.sequence_parallel & split)
+    habits = habits_by_name(job.framework)
+    # the job states no layout, so these two are the program's for each
+    split = np.array([habits.splits_sequence(int(tp)) for tp in columns["tp"]], dtype=bool)
+    reshards = whole.reshard_after_forward & np.array([habits.reshards(int(pp)) for pp in columns["pp"]], dtype=bool)
+    return dataclasses.replace(whole, **degrees, sequence_parallel=split, reshard_after_forward=reshards)
 
 
 def shown(found: Found, top: int) -> npt.NDArray[np.intp]:
