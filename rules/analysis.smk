@@ -192,8 +192,14 @@ rule tabulate_weak_scaling:
 
 rule tabulate_collective_regimes:
     input:
-        collectives=external_records("collectives", "collectives", "falloff-collectives"),
+        collectives=external_records(
+            "collectives",
+            "collectives",
+            "falloff-collectives",
+            "nccl-allreduce-readoff",
+        ),
         points=COLLECTIVE_FILES,
+        calibration=CALIBRATION_FILES,
         machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
         code=code_of("workflow_scripts/tabulate_collective_regimes.py"),
     output:

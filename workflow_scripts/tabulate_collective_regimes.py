@@ -6,6 +6,7 @@ from pathlib import Path
 from falloff.analysis.collective_regimes import tabulate
 from falloff.analysis.tables import write_tables
 from falloff.perfmodel.calibrate_collectives import fit_collectives, read_points
+from falloff.perfmodel.prediction import shipped_fit
 from falloff.records import CollectiveRecord, read_records
 from falloff.script import run
 
@@ -20,7 +21,7 @@ def main() -> None:
     arguments = parser.parse_args()
     records = read_records(arguments.collectives, CollectiveRecord)
     fit = fit_collectives(read_points(arguments.external))
-    write_tables(tabulate(records, fit), arguments.table, arguments.coverage)
+    write_tables(tabulate(records, fit, shipped_fit()), arguments.table, arguments.coverage)
 
 
 if __name__ == "__main__":

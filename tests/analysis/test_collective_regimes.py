@@ -7,6 +7,7 @@ import pytest
 
 from falloff.analysis.collective_regimes import latency_bound_bytes, layer_bytes, seconds_of, tabulate
 from falloff.perfmodel.calibrate_collectives import fit_collectives, read_points
+from falloff.perfmodel.prediction import shipped_fit
 from falloff.records import CollectiveRecord
 
 CLUSTER = "h100-sxm-ib400"
@@ -19,7 +20,7 @@ def fit() -> Any:
 
 @pytest.fixture(scope="module")
 def table(records_of: Callable[[str, Any], pd.DataFrame], fit: Any) -> pd.DataFrame:
-    return tabulate(records_of("published-collectives", CollectiveRecord), fit)[0]
+    return tabulate(records_of("published-collectives", CollectiveRecord), fit, shipped_fit())[0]
 
 
 def test_the_border_is_where_time_has_doubled() -> None:
@@ -59,4 +60,9 @@ def test_fitted_values_are_no_evidence_and_stand_with_their_intervals(table: pd.
 def test_without_a_sweep_there_is_no_figure(fit: Any, records_of: Callable[[str, Any], pd.DataFrame]) -> None:
     empty = records_of("published-collectives", CollectiveRecord).iloc[:0]
     with pytest.raises(ValueError, match="collective_regimes"):
-        tabulate(empty, fit)
+        tabulate(empty, fit, shipped_fit())
+
+
+def test_the_panels_of_the_jump_are_there(table: pd.DataFrame) -> None:
+    assert {"jump_mechanisms", "jump_doublings"} <= set(table["panel"])
+    assert set(table.loc[table["panel"] == "jump_doublings", "provenance"]) == {"published"}

@@ -8,10 +8,12 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.bandwidth import bus_bandwidth_bytes_s, median_time_s
+from falloff.analysis.collective_jumps import FROM_NODES, TO_NODES, doubling_rows, mechanism_rows
 from falloff.analysis.collective_sweeps import with_role
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import number
 from falloff.analysis.predicted_series import MODEL, MODEL_REF
+from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.calibrate_collectives import CollectiveFit
 from falloff.perfmodel.collectives import Kind, candidates
 from falloff.perfmodel.jobs import Floats, Job, Jobs, Shape, stack
@@ -38,15 +40,16 @@ _PUBLISHED = ("smol-playbook", "ultrascale-playbook")
 _LATENCY_FACTOR = 2.0
 
 
-def tabulate(collectives: pd.DataFrame, fit: CollectiveFit) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return the figure's table and its coverage, from records of collectives and a fit to measured ones.
+def tabulate(collectives: pd.DataFrame, fit: CollectiveFit, whole: Fit) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the figure's table and its coverage, from records of collectives, a fit to them and the whole model's.
 
     Panels: bandwidths and hops (fitted values with 90 % intervals and priors: `value`, `value_low`, `value_high`,
     `prior`; y is blank, since they are parameters), small (seconds of AllReduce of 64 KiB over GPUs), boundary (bytes
     at which a collective takes twice its smallest message's time, over GPUs), nodes_256mib (bus bandwidth over nodes,
     EFA), ways (bus bandwidth over GPUs, of a 7B's layer on InfiniBand) and share (of its time, what is beyond its bytes
-    at the bandwidth of far larger messages: latency and the filling of pipelines). ValueError where no measured sweep
-    is among the records.
+    at the bandwidth of far larger messages: latency and the filling of pipelines); jump_mechanisms and jump_doublings
+    (collective_jumps: what could make collective time jump from 128 to 256 nodes, and the growth of published sweeps
+    by doubling of nodes). ValueError where no measured sweep is among the records.
     """
     values = fit.values
     measured = [*_measured_small(collectives), *_measured_boundary(collectives), *_measured_nodes(collectives)]
@@ -59,8 +62,10 @@ def tabulate(collectives: pd.DataFrame, fit: CollectiveFit) -> tuple[pd.DataFram
         *_nodes(values),
         *_ways(values),
         *measured,
+        *mechanism_rows(whole),
     ]
-    return points.points_frame(rows), coverage_frame(_coverage(measured))
+    doublings = list(doubling_rows(collectives))
+    return points.points_frame([*rows, *doublings]), coverage_frame([*_coverage(measured), *_of_doublings(doublings)])
 
 
 def _jobs(cluster: str, count: int) -> Jobs:
@@ -233,6 +238,18 @@ def _measured_boundary(collectives: pd.DataFrame) -> Iterator[dict[str, Any]]:
                 group, median_time_s, panel="boundary", series="all_reduce EFA", x=float(group.iloc[0]["num_ranks"])
             )
             yield {**row, "y": size, "y_low": None, "y_high": None, "collective": "all_reduce", "fabric": "EFA"}
+
+
+def _of_doublings(doublings: list[dict[str, Any]]) -> Iterator[CoverageRow]:
+    if doublings:
+        cell = "growth of collectives by doubling of nodes"
+        yield CoverageRow(figure=FIGURE, cell=cell, status="published", n=len(doublings))
+    for kind, words in (("all_gather", "AllGather"), ("reduce_scatter", "ReduceScatter")):
+        widest = max((row["x"] for row in doublings if row["collective"] == kind), default=0)
+        if widest < TO_NODES:
+            reason = "no source has it"
+            cell = f"{words} from {FROM_NODES} to {TO_NODES} nodes, measured"
+            yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=0)
 
 
 def _coverage(measured: list[dict[str, Any]]) -> Iterator[CoverageRow]:

@@ -1,0 +1,47 @@
+import numpy as np
+import pytest
+
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of, together
+from falloff.analysis.model_points import job
+from falloff.perfmodel.jobs import stack
+from falloff.perfmodel.memory import memory_bytes
+from falloff.perfmodel.prediction import prior_fit
+from falloff.perfmodel.search import Question
+
+FIT = prior_fit()
+H100 = "h100-sxm-ib400"
+
+
+@pytest.mark.parametrize(("network", "gpus"), [("llama2-7b", 8), ("llama2-13b", 64), ("llama2-70b", 512)])
+def test_what_is_chosen_fits_and_keeps_the_batch(network: str, gpus: int) -> None:
+    found = fastest_that_fits(job(network, H100, gpus, local_batch=2), FIT)
+    assert found is not None
+    assert memory_bytes(found, FIT.values).margin_bytes[0] >= 0
+    assert found.microbatch[0] * found.num_microbatches[0] == 2
+
+
+def test_nothing_is_chosen_where_nothing_fits() -> None:
+    assert fastest_that_fits(job("llama3-405b", H100, 8, local_batch=1), FIT) is None
+    asked = Question(job=job("llama3-405b", H100, 8, local_batch=1), gpus=8, global_batch=8)
+    assert fastest_layout(asked, FIT) is None
+
+
+def test_a_layout_that_is_sought_has_no_context_parallelism_unless_asked() -> None:
+    asked = Question(job=job("llama2-70b", "gb200-nvl72-ib400", 64, local_batch=2), gpus=64, global_batch=128)
+    plain, free = fastest_layout(asked, FIT), fastest_layout(asked, FIT, most_cp=64)
+    assert plain is not None
+    assert free is not None
+    assert plain.cp[0] == 1
+    assert free.cp[0] >= 1
+
+
+def test_jobs_are_put_together_in_their_order() -> None:
+    ones = [stack([job("llama2-7b", H100, gpus, local_batch=2)]) for gpus in (8, 64)]
+    np.testing.assert_array_equal(together(ones).gpus, [8, 64])
+    with pytest.raises(ValueError, match="no jobs"):
+        together([])
+
+
+def test_a_layout_in_words_names_what_is_above_one() -> None:
+    asked = stack([job("llama2-7b", H100, 64, layout="tp=8", local_batch=2, recompute="full")])
+    assert layout_of(asked) == "dp_shard 8 × tp 8, 1 × 2 sequences, recompute full"
