@@ -10,7 +10,6 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.layout_choice import (
-    GAIN_INTERVAL,
     SURE,
     degree,
     found_layouts,
@@ -21,6 +20,7 @@ from falloff.analysis.layout_choice import (
     layout_name,
     rate_row,
 )
+from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
 from falloff.analysis.playbook_mixes import (
     NETWORKS,
     SOURCE,
@@ -167,7 +167,7 @@ def _case_rows(cases: Sequence[_Case], fit: Fit) -> Iterator[dict[str, Any]]:
                     "y": float(gained.ratio[place]),
                     "y_low": float(gained.low[place]),
                     "y_high": float(gained.high[place]),
-                    "interval": GAIN_INTERVAL,
+                    "interval": RATIO_INTERVAL,
                     "n": 1,
                     "record_id": f"{case.network} on {case.gpus} {case.machine}, {case.rule}, split over FSDP",
                     "network": SIZES[case.network],
@@ -192,7 +192,7 @@ def _crossovers(ratios: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             "y": y,
             "y_low": low,
             "y_high": high,
-            "interval": GAIN_INTERVAL,
+            "interval": RATIO_INTERVAL,
             "n": 1,
             "record_id": f"{name}, crossover",
             **{column: first[column] for column in ("rule", "machine", "size", "network")},

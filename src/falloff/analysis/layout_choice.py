@@ -10,21 +10,17 @@ import numpy.typing as npt
 
 from falloff.analysis.model_points import INTERVAL, job
 from falloff.analysis.predicted_series import PREDICTED
-from falloff.perfmodel.calibrate import Fit, coordinates_of, covariance_of, sensitivities
+from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.effects import Effects
 from falloff.perfmodel.jobs import RECOMPUTES, Bools, Floats, Jobs, Recompute
-from falloff.perfmodel.prediction import RATE_PARAMETERS, Prediction, predict, tokens_of
+from falloff.perfmodel.prediction import Prediction, predict
+from falloff.perfmodel.ratio import LAUNCH_SPREAD, exponents_of, parameter_variance, product_interval
 from falloff.perfmodel.search import Found, Question, search
 from falloff.perfmodel.step import Steps, predict_steps
 
 SEQ = 4096
-GAIN_INTERVAL = "90 %, the parameters' alone: what two layouts share cancels"
 # The best of two layouts is called so from here on; below it they are tied.
 SURE = 0.9
-# quantile of the normal distribution that leaves 5 % above it
-_Z = statistics.NormalDist().inv_cdf(0.95)
-# two launches of one cell differ by so much, in the logarithm (docs/lab.md; search.chances takes the same)
-_LAUNCH_SPREAD = 0.01
 
 
 def found_layouts(
@@ -88,19 +84,14 @@ class Gains:
 def gains(jobs: Jobs, base: Sequence[int] | npt.NDArray[np.intp], fit: Fit) -> Gains:
     """Return the rates of jobs [n] over those of the jobs at `base` [n], by what is not known of the parameters.
 
-    A slower GPU slows both: the interval is of the difference of their logarithms. The chance also has two launches
-    differ, as search.chances has it.
+    A slower GPU slows both: the interval is of their ratio (perfmodel/ratio.py). The chance is by the parameters and
+    two launches, as search.chances has it.
     """
-    values, at = fit.values, np.asarray(base, dtype=np.intp)
-    wanted = coordinates_of(jobs, {name: values.parameters[name] for name in RATE_PARAMETERS})
-    rates = tokens_of(jobs, values)
-    moves = sensitivities(jobs, values, wanted, tokens_of)
-    apart = moves - moves[at]
-    variance = np.maximum(np.einsum("ip,pq,iq->i", apart, covariance_of(fit, wanted), apart), 0.0)
-    ahead, wide = np.log(rates / rates[at]), _Z * np.sqrt(variance)
-    scores = ahead / np.sqrt(variance + _LAUNCH_SPREAD**2)
+    powers = exponents_of(len(jobs), list(enumerate(map(int, base))))
+    found = product_interval(jobs, powers, fit)
+    scores = np.log(found.ratio) / np.sqrt(parameter_variance(jobs, powers, fit) + LAUNCH_SPREAD**2)
     chance = np.array([statistics.NormalDist().cdf(score) for score in scores], dtype=float)
-    return Gains(np.exp(ahead), np.exp(ahead - wide), np.exp(ahead + wide), chance)
+    return Gains(found.ratio, found.low, found.high, chance)
 
 
 def _without_part(*parts: str) -> Callable[[Steps], Floats]:

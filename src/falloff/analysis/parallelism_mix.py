@@ -9,7 +9,6 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.layout_choice import (
-    GAIN_INTERVAL,
     SURE,
     TERMS,
     degree,
@@ -23,6 +22,7 @@ from falloff.analysis.layout_choice import (
     rate_row,
     rates_without,
 )
+from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
 from falloff.analysis.playbook_mixes import (
     GPUS,
     NETWORKS,
@@ -146,7 +146,7 @@ def _scale_rows(gpus: int, found: Found, fit: Fit) -> Iterator[dict[str, Any]]:
             "y": float(gained.ratio[place]),
             "y_low": float(gained.low[place]),
             "y_high": float(gained.high[place]),
-            "interval": GAIN_INTERVAL,
+            "interval": RATIO_INTERVAL,
             "n": 1,
             "record_id": f"7B on {gpus} GPUs, {layout_name(made.jobs, place)} over FSDP",
             "chance": float(gained.chance[place]),

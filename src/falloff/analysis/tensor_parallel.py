@@ -10,7 +10,6 @@ from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import tokens_per_gpu_s
 from falloff.analysis.layout_choice import (
-    GAIN_INTERVAL,
     degree,
     fastest_by,
     found_layouts,
@@ -21,6 +20,7 @@ from falloff.analysis.layout_choice import (
     rate_row,
 )
 from falloff.analysis.model_points import published_cells, published_row
+from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
 from falloff.analysis.playbook_mixes import SOURCE, Mixes, cell_row, counts, playbook_mixes, same_cell_row, tied_within
 from falloff.analysis.predicted_series import PREDICTED, own_runs, predict_own
 from falloff.analysis.uncertainty import pool_runs, ratio_interval
@@ -135,7 +135,7 @@ def _scale_rows(gpus: int, found: Found, fit: Fit) -> Iterator[dict[str, Any]]:
             "y": float(gained.ratio[place]),
             "y_low": float(gained.low[place]),
             "y_high": float(gained.high[place]),
-            "interval": GAIN_INTERVAL,
+            "interval": RATIO_INTERVAL,
             "n": 1,
             "record_id": f"7B on {gpus} GPUs, {name} over FSDP",
             "chance": float(gained.chance[place]),
