@@ -1,5 +1,7 @@
 """Figures by notebook, and the page that shows them."""
 
+from falloff.report.contents import group_of, short_name
+
 # A figure of measured runs is left out where there are none: no log ships and this site does not measure them.
 FIGURES = [
     *(["this_machine"] if logs_of("laptop") else []),
@@ -55,6 +57,7 @@ localrules:
     tabulate_modelled,
     plot_figure,
     render_page,
+    predict_grid,
 
 
 rule:
@@ -80,9 +83,15 @@ rule plot_figure:
         script=code_of("workflow_scripts/plot_figure.py"),
     output:
         pdf="figures/{name}.pdf",
-        png="figures/{name}.png",
+        png=report(
+            "figures/{name}.png",
+            caption="captions/figure.rst",
+            category=lambda wildcards: group_of(wildcards.name),
+            labels=lambda wildcards: {"figure": short_name(wildcards.name, wildcards.name)},
+        ),
         csv="figures/{name}.csv",
         about="figures/{name}.json",
+        caption="results/captions/{name}.rst",
     # The executed notebook is a log: it holds times, and it is kept when a cell fails.
     log:
         "logs/figures/{name}.ipynb",
@@ -94,23 +103,33 @@ rule plot_figure:
         out="figures/{name}",
     shell:
         "python workflow_scripts/plot_figure.py --notebook {input.notebook:q} --table {input.table:q} "
-        "--coverage {input.coverage:q} --out {params.out:q} --executed {log:q}"
+        "--coverage {input.coverage:q} --out {params.out:q} --executed {log:q} --caption {output.caption:q}"
 
 
+# The page's style and script are files that no import names.
 rule render_page:
     input:
         about=expand("figures/{name}.json", name=FIGURES),
         coverage=expand("results/tables/{name}.coverage.parquet", name=FIGURES),
+        claims="results/tables/claims.parquet",
+        questions="results/tables/questions.parquet",
+        held_out="results/perfmodel/held_out.parquet",
+        what_if="results/perfmodel/what_if.json",
+        prices="config/assumptions/prices.yaml",
         sources=sorted(str(path) for path in EXTERNAL.glob("*/source*.yaml")),
+        assets=["src/falloff/report/page.css", "src/falloff/report/page.js"],
         code=code_of("workflow_scripts/render_page.py"),
     output:
-        "figures/index.html",
+        report("figures/index.html", caption="captions/page.rst", category="The page"),
     log:
         "logs/render_page.log",
     conda:
         "../environment.yml"
     params:
         sources=lambda wildcards, input: str(Path(input.sources[0]).parents[1]),
+        assumptions=lambda wildcards, input: str(Path(input.prices).parent),
     shell:
         "python workflow_scripts/render_page.py --figures-json {input.about:q} --coverage {input.coverage:q} "
-        "--sources {params.sources:q} --output {output:q} 2>&1 | tee {log:q}"
+        "--sources {params.sources:q} --claims {input.claims:q} --questions {input.questions:q} "
+        "--held-out {input.held_out:q} --what-if {input.what_if:q} --assumptions {params.assumptions:q} "
+        "--output {output:q} 2>&1 | tee {log:q}"

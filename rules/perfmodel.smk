@@ -33,3 +33,19 @@ rule hold_out_cells:
     shell:
         "OMP_NUM_THREADS=1 python workflow_scripts/hold_out_cells.py --cells {input.cells:q} --output {output:q} "
         "2>&1 | tee {log:q}"
+
+
+# Some 40,000 steps in ten seconds of one core: what the page's panel looks up.
+rule predict_grid:
+    input:
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/predict_grid.py"),
+    output:
+        "results/perfmodel/what_if.json",
+    log:
+        "logs/perfmodel/predict_grid.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "OMP_NUM_THREADS=1 python workflow_scripts/predict_grid.py --output {output:q} 2>&1 | tee {log:q}"

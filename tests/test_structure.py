@@ -79,6 +79,7 @@ TESTS_OF_SEVERAL = {
     "tests/bench/test_layouts.py",
     "tests/bench/test_outcomes.py",
     "tests/ingest/test_fuzz.py",
+    "tests/report/test_page_in_browser.py",
     # on a real Slurm
     "tests/slurm/test_cluster.py",
     "tests/slurm/test_faults.py",

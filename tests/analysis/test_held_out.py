@@ -169,3 +169,10 @@ def test_a_law_is_fitted_to_points_up_to_the_cut_alone(cells: pd.DataFrame) -> N
 def test_a_figure_without_a_cell_is_an_error_that_names_it(cells: pd.DataFrame, tabulate) -> None:
     with pytest.raises(ValueError, match="figure"):
         tabulate(cells.iloc[:0])
+
+
+def test_the_constant_share_of_peak_is_predicted_wherever_the_regression_is(cells: pd.DataFrame) -> None:
+    for split in ("unseen", "by_models", "by_counts"):
+        constant, regression = cells[f"constant_{split}"], cells[f"regression_{split}"]
+        assert (constant.notna() == regression.notna()).all()
+        assert (constant.dropna() > 0).all()

@@ -91,7 +91,7 @@ def test_a_new_calibration_predicts_anew_and_reads_no_log_again(workspace: Works
     calibration = workspace.folder / "config/perfmodel/calibration.json"
     calibration.write_text(calibration.read_text() + "\n")
     planned = {job.rule for job in workspace.planned("figures/")}
-    assert {"predict_cells", "hold_out_cells", "tabulate_weak_scaling"} <= planned
+    assert {"predict_cells", "hold_out_cells", "predict_grid", "tabulate_weak_scaling"} <= planned
     assert not [rule for rule in planned if rule.startswith(("ingest", "measure"))]
 
 

@@ -30,9 +30,9 @@ def held_out(table: Table, model: Model, values: Values) -> pd.DataFrame:
     """Return one row a published cell that can be learned from or is scored, in the order of the table.
 
     Rates are tokens per GPU and second: published; unseen (column a: no cell of the source was fitted); by_models and
-    by_counts (column b); the naive rule; the regression under each of these splits;
-    above_8, above_64, above_128, from a fit to so many GPUs and fewer; and newer, of cells of generation NEWER from a
-    fit to those of OLDER alone, to any GPUs. Bytes are published_memory and those of
+    by_counts (column b); the naive rule; the constant HFU and the regression under each of these splits; above_8,
+    above_64, above_128, from a fit to so many GPUs and fewer; and newer, of cells of generation NEWER from a fit to
+    those of OLDER alone, to any GPUs. Bytes are published_memory and those of
     the two columns, of the kind that memory_kind names. fits says whether the step is held to fit, outcome what became
     of it. regime is what the step is bound by under `values`, parameters of step.py, which serve for nothing else. Not
     predicted is NaN.
@@ -47,8 +47,9 @@ def held_out(table: Table, model: Model, values: Values) -> pd.DataFrame:
             "unseen": first.tokens,
             **{_column(name): one.tokens for name, one in second.items()},
             "naive": naive_tokens(table.jobs),
+            "constant_unseen": away.constant,
             "regression_unseen": away.regression,
-            **_known_regressions(table),
+            **_known_rivals(table),
             **{f"above_{cut}": _above(table, model, cut) for cut in CUTS},
             "newer": _newer(table, model),
             "memory_kind": table.measured.memory_kind,
@@ -127,13 +128,16 @@ def _series(table: Table) -> dict[str, list[str]]:
     }
 
 
-def _known_regressions(table: Table) -> dict[str, Floats]:
-    """Return the regression fitted to the training cells of a cell's own family alone, by what was split."""
-    found = {f"regression_{_column(name)}": np.full(len(table.cells), np.nan) for name in KNOWN}
+def _known_rivals(table: Table) -> dict[str, Floats]:
+    """Return the baselines fitted to the training cells of a cell's own family alone, by what was split."""
+    kinds = ("constant", "regression")
+    found = {f"{kind}_{_column(name)}": np.full(len(table.cells), np.nan) for kind in kinds for name in KNOWN}
     for mask in table.families.values():
         for name, rivals in rivals_known(table, mask).items():
-            predicted = rivals.regression
-            found[f"regression_{_column(name)}"][np.isfinite(predicted)] = predicted[np.isfinite(predicted)]
+            for kind in kinds:
+                predicted: Floats = getattr(rivals, kind)
+                made = np.isfinite(predicted)
+                found[f"{kind}_{_column(name)}"][made] = predicted[made]
     return found
 
 

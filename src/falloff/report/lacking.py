@@ -57,7 +57,7 @@ def _names(cells: Iterable[str], most: int) -> str:
 
 
 def lacking_html(coverage: pd.DataFrame) -> str:
-    """Return what a figure lacks and what the records hold beside it, folded, each reason said once."""
+    """Return what a figure lacks, each reason said once, and folded what the records hold beside it."""
     also = _not_drawn_html(coverage)
     rows = lacking(coverage)
     if rows.empty:
@@ -66,10 +66,8 @@ def lacking_html(coverage: pd.DataFrame) -> str:
     words = ", ".join(f"{counts[status]:,} {status}" for status in LACKING if status in counts.index)
     most = MOST_NAMES if len(rows) > MOST_ROWS else len(rows)
     parts = "\n".join(_status_html(status, rows[rows["status"] == status], most) for status in counts.index)
-    return f"""<details>
-<summary>Not shown: {words}</summary>
-{parts}
-</details>{also}"""
+    return f"""<p class="status">Not shown: {words}</p>
+{parts}{also}"""
 
 
 def _status_html(status: str, rows: pd.DataFrame, most_names: int) -> str:

@@ -1,331 +1,228 @@
-"""The page figures/index.html: every figure with its caption, evidence, links, and the cells that it lacks.
+"""The page figures/index.html: the finding, every figure, the claims, the questions, the scores, and a what-if panel.
 
-Plain HTML without scripts or anything from a network, so that it opens from a file system. The same input gives the
-same bytes: no dates.
+One file that needs no network and no server. The same input gives the same bytes: no dates. Its script adds to what can
+be read without it: search, sorting, the panel.
 """
 
-import html
-import json
-import os
-import re
-import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from falloff.report.evidence import COLUMNS, evidence
-from falloff.report.lacking import lacking_html
-from falloff.report.page_style import PAGE, STYLE
-from falloff.spec.reading import read_yaml
+from falloff.report.contents import GROUPS, ILLUSTRATION, OTHERS, group_of, short_name
+from falloff.report.markup import counted, escaped, first_clause, prose, relative
+from falloff.report.page_entries import Entry
+from falloff.report.page_figures import EVIDENCE, card_html, figure_html
+from falloff.report.page_panel import panel_html
+from falloff.report.page_tables import claims_html, coverage_html, questions_html, scores_html
+from falloff.spec.assumptions import Offer
 
-# The mark beside each kind of evidence is the one that the figures draw.
-EVIDENCE = {
-    "measured": ("●", "written by falloff's own benchmark, on this machine or in a log that ships"),
-    "imported": ("■", "another program's raw log, read and recomputed here"),
-    "published": ("◇", "a number from a table or figure in print"),
-    "predicted": ("▨", "a number from the performance model, never joined to a measurement"),
+ASSETS = Path(__file__).parent
+MOST_BYTES = 5_000_000  # what opens at once, and is small enough to be mailed
+# The first screen: what its figures find, each under what was asked, in three sentences; the first figure is shown.
+LEADS: Mapping[str, str] = {
+    "strong_scaling": "Where the batch is fixed (published runs)",
+    "weak_scaling": "Where the batch grows with the machine (7B, FSDP)",
+    "validation": "How far that can be trusted",
 }
-COVERAGE_COLUMNS = ("figure", "cell", "status", "reason", "n")
-# The order of the page: what was measured, what the model makes of it, the few cores of one machine. Others follow.
-STORY = (
-    *("strong_scaling", "weak_scaling", "marginal_returns", "execution_time", "power_per_token", "attribution"),
-    *("collectives", "collective_regimes", "overlap", "comparability", "h200"),
-    *("parallelism_mix", "tensor_parallel", "best_layout", "hybrid_sharding", "context_parallel", "context_length"),
-    *("model_size", "generations", "node_size", "fleet", "goodput"),
-    *("validation", "extrapolation", "memory", "this_machine"),
-)
-_WIDE_PX = 700  # what is wider scrolls sideways on a phone, as its letters would be too small otherwise
-
-# A figure of two columns is 7 in at 240 px: shown at 156 px an inch, all figures have letters of one size.
-SHOWN_PER_PIXEL = 0.65
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """One source of a figure: how many records of which kind, where from, and the folders of its logs or tables."""
+class Study:
+    """All that the page shows. A part that is None or empty has no section.
 
-    name: str
-    provenance: str
-    num_records: int
-    folders: tuple[Path, ...]
-    address: str | None
-    licence: str | None
+    claims and questions have the columns that page_tables names, scores those of analysis.model_scores, grid is of
+    analysis.what_if, prices are by its clusters.
+    """
 
-
-@dataclass(frozen=True, kw_only=True)
-class _Home:
-    """A folder of others' logs and tables, with what is said there of a source: its title, address and licence."""
-
-    folder: Path
-    title: str | None
-    address: str | None
-    licence: str | None
+    entries: Sequence[Entry]
+    claims: pd.DataFrame | None = None
+    questions: pd.DataFrame | None = None
+    scores: pd.DataFrame | None = None
+    grid: Mapping[str, Any] | None = None
+    prices: Mapping[str, Offer] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One figure of the page. coverage has the columns of analysis.coverage, this figure's rows alone."""
+@dataclass(frozen=True)
+class _Section:
+    """A part of the page: its address, heading, content, and the figures that the contents list under it."""
 
     name: str
     title: str
-    finding: str
-    reading: str
-    alt: str
-    counts: Mapping[str, int]
-    size: tuple[int, int]
-    sources: tuple[Source, ...]
-    coverage: pd.DataFrame
+    body: str
+    entries: Sequence[Entry] = ()
 
 
-def read_entries(figures: Sequence[Path], coverage: Iterable[Path], external: Path) -> list[Entry]:
-    """Return the figures whose .json is given (with .png and .csv beside it), in the order of STORY.
+def page_html(study: Study, page: Path) -> str:
+    """Return the page that stands at `page`, its links relative to it; ValueError names a table that lacks a column.
 
-    `external` is the folder of others' logs and tables. ValueError names a file that cannot be read.
+    A page of more than MOST_BYTES is a ValueError too.
     """
-    rows = read_coverage(coverage)
-    homes = _homes(external)
-    ordered = sorted(figures, key=lambda path: STORY.index(path.stem) if path.stem in STORY else len(STORY))
-    return [_read_entry(path, rows, homes) for path in ordered]
+    sections = list(_sections(study, page))
+    text = _document(study, sections, page)
+    if len(text.encode()) > MOST_BYTES:
+        raise ValueError(
+            f"{page}: it takes {len(text.encode()):,} bytes, more than {MOST_BYTES:,}; draw smaller figures"
+        )
+    return text
 
 
-def read_coverage(paths: Iterable[Path]) -> pd.DataFrame:
-    """Return the coverage tables as one frame; ValueError names one that cannot be read or lacks a column."""
-    frames = [pd.DataFrame(columns=list(COVERAGE_COLUMNS))]
-    for path in paths:
-        frame = _read(path, pd.read_parquet)
-        missing = [name for name in COVERAGE_COLUMNS if name not in frame.columns]
-        if missing:
-            raise ValueError(f"{path}: not a coverage table, it has no column {', '.join(missing)}")
-        frames.append(frame[list(COVERAGE_COLUMNS)].astype({"reason": object, "cell": object}))
-    return pd.concat(frames[1:] or frames, ignore_index=True)
+def _document(study: Study, sections: Sequence[_Section], page: Path) -> str:
+    body = "\n".join(_section_html(section) for section in sections)
+    return f"""<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>falloff: what the next node buys</title>
+<link rel="icon" href="data:,">
+<style>
+{_asset("page.css")}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the findings</a>
+{_header(study.entries)}
+<nav aria-label="Contents">
+{_contents(sections)}
+</nav>
+<main id="main" tabindex="-1">
+{body}
+</main>
+<footer>
+<p>Built by <code>make figures</code> from the logs and tables in this repository.
+<a href="{relative(Path("README.md"), page)}">README</a>
+<a href="{relative(Path("docs/methods.md"), page)}">How each number is computed</a></p>
+</footer>
+<script>
+{_asset("page.js")}</script>
+</body>
+</html>
+"""
 
 
-def page_html(entries: Sequence[Entry], page: Path) -> str:
-    """Return the page that stands at `page`, its links relative to it."""
+def _asset(name: str) -> str:
+    return (ASSETS / name).read_text(encoding="utf-8")
+
+
+def _header(entries: Sequence[Entry]) -> str:
+    leads = {entry.name: entry for entry in entries if entry.name in LEADS}
+    ordered = [leads[name] for name in LEADS if name in leads]
+    said = "\n".join(_lead(entry) for entry in ordered)
+    shown = f'<figure class="lead">\n{_lead_card(ordered[0])}\n</figure>\n' if ordered else ""
     total = {kind: sum(entry.counts.get(kind, 0) for entry in entries) for kind in EVIDENCE}
-    body = "\n".join(_section(entry, page) for entry in entries)
-    return PAGE.format(
-        style=STYLE,
-        nav="\n".join(f'<li><a href="#{_e(entry.name)}">{_e(entry.title)}</a></li>' for entry in entries),
-        num_figures=_count(len(entries), "figure"),
-        evidence="\n".join(_evidence_row(kind, total[kind]) for kind in EVIDENCE if total[kind]),
-        body=body,
-        readme=_relative(Path("README.md"), page),
-        methods=_relative(Path("docs/methods.md"), page),
-    )
-
-
-def _read(path: Path, reader: Callable[[Path], pd.DataFrame]) -> pd.DataFrame:
-    try:
-        return reader(path)
-    except (OSError, ValueError) as error:  # pyarrow's and pandas's own errors are of these kinds
-        raise ValueError(f"{path}: cannot be read ({str(error).splitlines()[0]})") from error
-
-
-def _read_entry(path: Path, coverage: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Entry:
-    try:
-        about = json.loads(path.read_text(encoding="utf-8"))
-        texts = {key: str(about[key]) for key in ("title", "finding", "reading", "alt")}
-        counts = {str(kind): int(count) for kind, count in about["counts"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{path}: not what save_figure writes ({error!r})") from error
-    table = _read(path.with_suffix(".csv"), _read_csv)
-    return Entry(
-        name=path.stem,
-        **texts,
-        counts=counts,
-        size=_png_size(path.with_suffix(".png")),
-        sources=tuple(_sources(table, homes)),
-        coverage=coverage[coverage["figure"] == path.stem],
-    )
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    table = pd.read_csv(path, dtype=str, keep_default_na=False)
-    lacking = [name for name in ("y", *COLUMNS) if name not in table.columns]
-    if lacking:
-        raise ValueError(f"it has no column {', '.join(lacking)}")
-    return table.assign(y=table["y"].where(table["y"] != ""))
-
-
-def _png_size(path: Path) -> tuple[int, int]:
-    """Return width and height in pixels, from the header chunk (PNG specification, 11.2.1)."""
-    try:
-        head = path.read_bytes()[:24]
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror})") from error
-    if len(head) < 24 or head[1:4] != b"PNG":
-        raise ValueError(f"{path}: not a PNG file")
-    width, height = struct.unpack(">II", head[16:24])
-    return width, height
-
-
-def _sources(table: pd.DataFrame, homes: Mapping[str, Sequence[_Home]]) -> Iterable[Source]:
-    """Return each source of the table's records, the largest first."""
-    found = [
-        _source(str(source), str(provenance), group["source_ref"], homes.get(str(source), ()))
-        for (source, provenance), group in evidence(table).groupby(["source", "provenance"], sort=True)
-    ]
-    return sorted(found, key=lambda source: (-source.num_records, source.name, source.provenance))
-
-
-def _source(name: str, provenance: str, references: pd.Series, homes: Sequence[_Home]) -> Source:
-    folders = _native_folders(references) or _folders(homes, references)
-    home = next((home for home in homes if home.folder in folders), None)
-    return Source(
-        name=home.title if home and home.title else name,
-        provenance=provenance,
-        num_records=len(references),
-        folders=folders,
-        address=home.address if home else None,
-        licence=home.licence if home else None,
-    )
-
-
-def _native_folders(references: Iterable[str]) -> tuple[Path, ...]:
-    """Return the folders of the native studies, data/raw/<study>, whose logs are referred to."""
-    parts = [Path(str(reference)).parts for reference in references]
-    return tuple(sorted({Path(*part[:3]) for part in parts if part[:2] == ("data", "raw") and len(part) > 3}))
-
-
-def _folders(homes: Sequence[_Home], references: Iterable[str]) -> tuple[Path, ...]:
-    """Return the folders of a source; of several, those whose tables hold the references."""
-    folders = tuple(home.folder for home in homes)
-    if len(folders) < 2:
-        return folders
-    wanted = sorted({str(reference) for reference in references})
-    holding = tuple(folder for folder in folders if any(_holds(path, wanted) for path in folder.glob("*.csv")))
-    return holding or folders
-
-
-def _holds(path: Path, references: Sequence[str]) -> bool:
-    text = path.read_text(encoding="utf-8", errors="replace")
-    return any(reference in text for reference in references)
-
-
-def _homes(external: Path) -> dict[str, list[_Home]]:
-    """Return where each source that a folder of `external` names is kept, and what is said of it there."""
-    homes: dict[str, list[_Home]] = {}
-    for path in sorted([*external.glob("*/source.yaml"), *external.glob("*/sources.yaml")]):
-        for name, about in _named_sources(read_yaml(path), path):
-            title, address, licence = (about.get(field) for field in ("name", "address", "licence"))
-            home = _Home(folder=path.parent, title=title, address=address, licence=licence)
-            # records name a source by its key or by its name
-            for known in dict.fromkeys((name, str(title))):
-                homes.setdefault(known, []).append(home)
-    return homes
-
-
-def _named_sources(stated: Any, path: Path) -> Iterable[tuple[str, Mapping[str, Any]]]:
-    """Return the sources of a folder: source.yaml's own under its title, and those of its tables by their keys."""
-    if not isinstance(stated, Mapping):
-        raise ValueError(f"{path}: a mapping is needed, found {stated!r}")
-    if path.name == "source.yaml":
-        return [(str(stated.get("title")), stated)]
-    return [(str(name), about) for name, about in stated.items() if isinstance(about, Mapping)]
-
-
-def _section(entry: Entry, page: Path) -> str:
-    width, height = (round(side * SHOWN_PER_PIXEL) for side in entry.size)
-    name = _e(entry.name)
-    return f"""<section id="{name}" aria-labelledby="{name}-title">
-<h2 id="{name}-title">{_e(entry.title)}</h2>
-<p class="finding">{_prose(entry.finding)}</p>
-<figure>
-<div class="card{" wide" if width > _WIDE_PX else ""}" tabindex="0" role="group" aria-label="{_e(entry.title)}">
-<a href="{name}.pdf" title="open the PDF">
-<img src="{name}.png" width="{width}" height="{height}" alt="{_e(entry.alt)}">
-</a>
+    evidence = "\n".join(_evidence_row(kind, total[kind]) for kind in EVIDENCE if total[kind])
+    return f"""<header>
+<div class="opening">
+<div class="words">
+<p class="name">falloff</p>
+<h1>What does the next node buy?</h1>
+<p class="lede">How the training of large language models scales, in tokens, watts and dollars, and why each added GPU
+gives less than the one before.</p>
+<ul class="leads">
+{said}
+</ul>
 </div>
-<p class="hint">Swipe the figure sideways; tap it for the PDF.</p>
-<figcaption>{_reading_html(entry.reading)}</figcaption>
-</figure>
-<p class="kinds"><span class="label">Evidence</span> {_evidence_words(entry.counts)}</p>
-<p class="links"><span class="label">Files</span> {_links(entry, page)}</p>
-{_sources_html(entry, page)}
-{lacking_html(entry.coverage)}
-</section>"""
+<div class="shown">
+{shown}<p class="counts">{counted(len(entries), "figure")}, every point of one of these kinds, every missing one with
+its reason.</p>
+<ul class="evidence" aria-label="Records on this page by kind of evidence">
+{evidence}
+</ul>
+</div>
+</div>
+</header>"""
 
 
-def _reading_html(reading: str) -> str:
-    """Return how to read a figure and its limits, which begin with that word, as two paragraphs."""
-    parts = zip(("How to read it", "Limits"), reading.split("Limits: ", 1), strict=False)
-    return "\n".join(f'<p><span class="label">{label}</span> {_prose(text.strip())}</p>' for label, text in parts)
-
-
-def _prose(text: str) -> str:
-    """Return a sentence as HTML in which no line ends between a number and its percent sign."""
-    return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", _e(text))
-
-
-def _evidence_words(counts: Mapping[str, int]) -> str:
-    present = [
-        f'<span class="kind"><span aria-hidden="true">{EVIDENCE[kind][0]}</span> {counts[kind]:,} {kind}</span>'
-        for kind in EVIDENCE
-        if counts.get(kind)
-    ]
-    return " ".join(present) or "no points"
-
-
-def _links(entry: Entry, page: Path) -> str:
-    links = [(f"{entry.name}.{kind.lower()}", kind) for kind in ("PDF", "PNG", "CSV")]
-    links.append((_relative(Path("notebooks") / f"{entry.name}.ipynb", page), "notebook"))
-    for words, kinds in (("raw logs", ("measured", "imported")), ("source tables", ("published",))):
-        folders = [folder for source in entry.sources if source.provenance in kinds for folder in source.folders]
-        different = list(dict.fromkeys(folders))
-        for place, folder in enumerate(different, start=1):
-            number = f" {place}" if len(different) > 1 else ""
-            links.append((_relative(folder, page), f"{words}{number}"))
-    return " ".join(
-        f'<a href="{_e(target)}" aria-label="{_e(f"{words} of {entry.title}")}">{words}</a>' for target, words in links
+def _lead(entry: Entry) -> str:
+    clause = first_clause(entry.finding)
+    kinds = [kind for kind in EVIDENCE if entry.counts.get(kind)]
+    marks = "".join(EVIDENCE[kind][0] for kind in kinds)
+    listed = " and ".join(filter(None, (", ".join(kinds[:-1]), kinds[-1] if kinds else "no points")))
+    return (
+        f"<li><strong>{LEADS[entry.name]}</strong> {prose(clause)}. "
+        f'<a href="#{escaped(entry.name)}"><span aria-hidden="true">{marks}</span> {listed}</a></li>'
     )
 
 
-def _sources_html(entry: Entry, page: Path) -> str:
-    if not entry.sources:
-        return ""
-    items = "\n".join(f"<li>{_source_words(source, page)}</li>" for source in entry.sources)
-    return f"""<p class="label sources">Sources</p>
-<ul class="sources">
-{items}
-</ul>"""
-
-
-def _source_words(source: Source, page: Path) -> str:
-    links = ", ".join(
-        f'<a href="{_e(_relative(_door(folder), page))}">{_e(folder.as_posix())}</a>' for folder in source.folders
-    )
-    parts = [f"{_e(source.name)}: {_count(source.num_records, 'record')} {_e(source.provenance)}"]
-    # no link: the page leads nowhere that is not in the repository
-    parts += [_e(source.address.replace("https://", "").removeprefix("none; "))] if source.address else []
-    parts += [f"licence: {_e(source.licence)}"] if source.licence else []
-    return "; ".join([*parts, *([links] if links else [])])
-
-
-def _door(folder: Path) -> Path:
-    """Return what to open of a folder: its description where it has one."""
-    described = folder / "SOURCE.md"
-    return described if described.is_file() else folder
+def _lead_card(entry: Entry) -> str:
+    read = f'<a href="#{escaped(entry.name)}">How to read it, and its limits</a>'
+    return f"{card_html(entry, f'#{entry.name}')}\n<figcaption>{escaped(entry.title)}. {read}</figcaption>"
 
 
 def _evidence_row(kind: str, count: int) -> str:
     mark, words = EVIDENCE[kind]
     return (
         f'<li><span class="mark" aria-hidden="true">{mark}</span>'
-        f"<span><strong>{f'{count:,}' if count else 'none'} {kind}</strong>: {words}</span></li>"
+        f"<span><strong>{count:,} {kind}</strong> {words}</span></li>"
     )
 
 
-def _relative(target: Path, page: Path) -> str:
-    return Path(os.path.relpath(target, page.parent)).as_posix()
+def _sections(study: Study, page: Path) -> Iterator[_Section]:
+    """Yield the parts of the page in its order: findings, illustrations, what follows from them, how good they are."""
+    found = [entry for entry in study.entries if not is_illustration(entry)]
+    for group in (*GROUPS, OTHERS):
+        members = [entry for entry in found if group_of(entry.name) == group]
+        if members:
+            yield _figures(group, members, page)
+    illustrations = [entry for entry in study.entries if is_illustration(entry)]
+    if illustrations:
+        words = "What the model says where nothing was measured or published on the main axis: no findings."
+        yield _figures("Model illustrations", illustrations, page, words)
+    yield from _answers(study)
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}{'' if number == 1 else 's'}"
+def _answers(study: Study) -> Iterator[_Section]:
+    figures = {entry.name for entry in study.entries}
+    claims = [] if study.claims is None else list(study.claims["claim"].astype(str))
+    if study.grid is not None:
+        yield _Section("what-if", "What if", panel_html(study.grid, study.prices))
+    if study.claims is not None:
+        yield _Section("claims", "Claims", claims_html(study.claims, figures))
+    if study.questions is not None:
+        yield _Section("questions", "What reviewers asked", questions_html(study.questions, figures, claims))
+    if study.scores is not None and len(study.scores):
+        yield _Section("scores", "How good the model is", scores_html(study.scores))
+    yield _Section("coverage", "Coverage of each grid", coverage_html(study.entries))
 
 
-def _e(text: str) -> str:
-    return html.escape(text, quote=True)
+def is_illustration(entry: Entry) -> bool:
+    """Return whether a figure says of itself that it has no point but predicted ones on its main axis."""
+    return entry.title.endswith(ILLUSTRATION)
+
+
+def _figures(title: str, entries: Sequence[Entry], page: Path, words: str = "") -> _Section:
+    intro = f'<p class="intro">{words}</p>\n' if words else ""
+    body = intro + "\n".join(figure_html(entry, page) for entry in entries)
+    return _Section(f"group-{title.lower().replace(' ', '-')}", title, body, entries)
+
+
+def _section_html(section: _Section) -> str:
+    return f"""<section id="{section.name}" aria-labelledby="{section.name}-title">
+<h2 id="{section.name}-title">{escaped(section.title)}</h2>
+{section.body}
+</section>"""
+
+
+def _contents(sections: Sequence[_Section]) -> str:
+    """Return the contents: the answers first, then the figures by group, as a long list hides its end."""
+    parts = {
+        "Answers": [section for section in sections if not section.entries],
+        "Figures": [section for section in sections if section.entries],
+    }
+    return "\n".join(
+        f'<p class="label">{name}</p>\n<ul>\n{"".join(map(_contents_item, listed))}\n</ul>'
+        for name, listed in parts.items()
+        if listed
+    )
+
+
+def _contents_item(section: _Section) -> str:
+    items = "".join(
+        f'<li><a href="#{escaped(entry.name)}">{escaped(short_name(entry.name, entry.title))}</a></li>'
+        for entry in section.entries
+    )
+    below = f"<ul>{items}</ul>" if items else ""
+    return f'<li><a href="#{section.name}">{escaped(section.title)}</a>{below}</li>\n'
