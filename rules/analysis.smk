@@ -256,3 +256,46 @@ rule tabulate_modelled:
     shell:
         "OMP_NUM_THREADS=1 python workflow_scripts/tabulate_{wildcards.name}.py --runs {input.runs:q} "
         "--cells {input.cells:q} --table {output.table:q} --coverage {output.coverage:q} 2>&1 | tee {log:q}"
+
+
+# Every run with a rate that was measured, imported or published: of no figure, and what decides where no figure has it.
+rule collect_evidence:
+    input:
+        runs=records_of("h200", "runs")
+        + external_records("runs", "runs", "falloff-training-cells", "torchtitan-tables"),
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/collect_evidence.py"),
+    output:
+        runs="results/tables/runs.parquet",
+        model="results/tables/claim_model.parquet",
+    log:
+        "logs/collect_evidence.log",
+    conda:
+        "../environment.yml"
+    shell:
+        "python workflow_scripts/collect_evidence.py --runs {input.runs:q} --table {output.runs:q} "
+        "--model {output.model:q} 2>&1 | tee {log:q}"
+
+
+rule check_claims:
+    input:
+        tables=expand("results/tables/{name}.parquet", name=[*CLAIM_TABLES, "runs", "claim_model"]),
+        claims="config/claims.yaml",
+        questions="config/questions.yaml",
+        calibration=CALIBRATION_FILES,
+        machines=HARDWARE_FILES + CLUSTER_FILES + NETWORK_FILES,
+        code=code_of("workflow_scripts/check_claims.py"),
+    output:
+        claims="results/tables/claims.parquet",
+        checks="results/tables/claim_checks.parquet",
+        questions="results/tables/questions.parquet",
+    log:
+        "logs/check_claims.log",
+    conda:
+        "../environment.yml"
+    params:
+        folder=lambda wildcards, output: str(Path(output.claims).parent),
+    shell:
+        "OMP_NUM_THREADS=1 python workflow_scripts/check_claims.py --tables {input.tables:q} --claims {input.claims:q} "
+        "--questions {input.questions:q} --output {params.folder:q} 2>&1 | tee {log:q}"

@@ -6,6 +6,7 @@ from falloff.head import attend
 from falloff.launch import num_attached_gpus
 from falloff.ownership import hold_checkout
 from falloff.provenance import code_of
+from falloff.spec.claims import read_claims, read_questions, tables_of
 from falloff.spec.hardware import read_all_hardware
 from falloff.spec.reading import build
 from falloff.spec.settings import Settings
@@ -63,6 +64,8 @@ try:
     # elsewhere the head's own GPUs say nothing of the nodes'
     NUM_GPUS = num_attached_gpus(SETTINGS.device) if SETTINGS.site == "local" else 0
     STUDIES = {name: read_study(Path(f"config/studies/{name}.yaml"), NETWORKS, NUM_GPUS) for name in SETTINGS.studies}
+    # the tables by which claims are decided and questions answered
+    CLAIM_TABLES = tables_of(read_claims(Path("config/claims.yaml")), read_questions(Path("config/questions.yaml")))
     # read here only so that a mistake in one is said at once and not by the first job that needs it
     read_all_hardware(Path("config/hardware"))
 except ValueError as error:

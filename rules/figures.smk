@@ -30,6 +30,7 @@ EVERYTHING = [
     *expand("figures/{name}.pdf", name=FIGURES),
     "figures/index.html",
     "results/perfmodel/predictions.csv",
+    "results/tables/claims.parquet",
     *(record for name in STUDIES for kind in ("runs", "collectives") for record in records_of(name, kind)),
     *(f"data/raw/{run}/events.jsonl" for run in RUNS_TO_MEASURE),
 ]
@@ -55,6 +56,8 @@ localrules:
     tabulate_collective_regimes,
     tabulate_attribution,
     tabulate_modelled,
+    collect_evidence,
+    check_claims,
     plot_figure,
     render_page,
     predict_grid,

@@ -43,6 +43,7 @@ def test_a_second_study_that_is_on_is_measured_and_ingested(workspace: Workspace
     # figure collectives draws the sweeps of whatever study has some
     assert {job.rule for job in planned if job not in of_study} == {
         "tabulate_collectives",
+        "check_claims",
         "plot_figure",
         "render_page",
         "figures/",

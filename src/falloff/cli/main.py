@@ -31,6 +31,7 @@ EXAMPLES = """examples:
   falloff plan --network llama3-70b --hardware h100-sxm-ib400 --gpus 512 --global-batch 1024 --seq 8192
   falloff calibrate --cluster mine.yaml --from all_reduce.log --output mine.yaml
   falloff validate                           score the model on every published cell
+  falloff claims                             what became of each claim of the study, and by which evidence
 """
 SITE_FILE = Path("profiles/slurm/site.yaml")
 
@@ -126,7 +127,22 @@ def _parser() -> argparse.ArgumentParser:
     add_plan(commands, _add)
     add_calibrate(commands, _add)
     add_validate(commands, _add)
+    _add_claims(commands)
     return parser
+
+
+def _add_claims(commands: Any) -> None:
+    claims = _add(commands, "claims", "falloff.cli.claims", "print what became of each claim, by which evidence")
+    claims.add_argument(
+        "--claim", metavar="ID", help="one claim with its checks, the mechanism's ablation and the records it rests on"
+    )
+    claims.add_argument(
+        "--tables",
+        type=Path,
+        default=Path("results/tables"),
+        metavar="DIR",
+        help="where the workflow's tables are (default: results/tables)",
+    )
 
 
 def _add_launch(commands: Any) -> None:

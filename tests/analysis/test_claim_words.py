@@ -1,0 +1,54 @@
+from falloff.analysis.claim_ablation import Model
+from falloff.analysis.claim_words import ablations, beside, ours, why
+from falloff.analysis.claims import decide
+from falloff.perfmodel.prediction import prior_fit
+
+from .test_claims import MODEL, REAL, TABLES, claim
+
+
+def test_the_reason_names_what_decides_with_its_kind_of_evidence() -> None:
+    text = why(decide(claim(REAL, MODEL), TABLES))
+    assert text == "Published change: -10.0 % (published, 3 rows)."
+
+
+def test_a_number_that_is_missed_is_missed_by_so_much() -> None:
+    text = why(decide(claim(REAL, {**MODEL, "stated": -37.22, "tolerance": 2, "digits": 2}), TABLES))
+    assert "the model's: -25.00 % (predicted, 2 rows), 12.22 points from the stated -37.22 %" in text
+
+
+def test_a_stated_number_lies_inside_or_outside_of_our_interval() -> None:
+    row = {**MODEL, "query": "x == 2048", "measure": "value", "scale": 100, "offset": -100}
+    inside, outside = (
+        why(decide(claim({**row, "stated": stated, "tolerance": 1}), TABLES)) for stated in (-37.22, -60)
+    )
+    assert "which is inside our -50.0 to 10.0 %" in inside
+    assert "which is outside our -50.0 to 10.0 %" in outside
+
+
+def test_what_rows_lack_and_a_remark_are_part_of_the_reason() -> None:
+    text = why(decide(claim({**REAL, "partial": "it stops at 512"}, remark="so far."), TABLES))
+    assert text.endswith("but it stops at 512; so far.")
+
+
+def test_what_cannot_be_decided_begins_with_the_reason() -> None:
+    assert why(decide(claim(MODEL, undecidable="nobody has printed it"), TABLES)).startswith("Nobody has printed it; ")
+
+
+def test_what_stands_beside_is_told_apart_from_the_reason() -> None:
+    found = decide(claim(REAL, {**MODEL, "role": "beside"}), TABLES)
+    assert "the model's" not in why(found)
+    assert (beside(found) or "").startswith("the model's: -25.0 %")
+    assert ablations(found) is None
+
+
+def test_what_the_model_alone_says_comes_with_what_is_left_of_it_with_its_mechanism_off() -> None:
+    ablation = {"grid": "weak_7b", "where": "machine == 'H100'", "quantity": "mfu", "without": ["network"]}
+    found = decide(claim({**MODEL, "ablation": ablation}), TABLES, Model(prior_fit()))
+    assert why(found).startswith("The model's: -25.0 % (predicted, 2 rows). The model's: with communication free ")
+    assert why(found).endswith("ends of its parameters' 90 %.")
+
+
+def test_a_value_of_another_kind_than_the_evidence_says_so() -> None:
+    found = decide(claim(REAL, {**MODEL, "stated": -37.22, "tolerance": 2}), TABLES)
+    assert ours(found) == "-25.0 % (predicted)"
+    assert ours(decide(claim(REAL), TABLES)) == "-10.0 %"
