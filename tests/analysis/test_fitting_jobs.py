@@ -1,7 +1,6 @@
-import numpy as np
 import pytest
 
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of, together
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
 from falloff.analysis.model_points import job
 from falloff.perfmodel.jobs import stack
 from falloff.perfmodel.memory import memory_bytes
@@ -33,13 +32,6 @@ def test_a_layout_that_is_sought_has_no_context_parallelism_unless_asked() -> No
     assert free is not None
     assert plain.cp[0] == 1
     assert free.cp[0] >= 1
-
-
-def test_jobs_are_put_together_in_their_order() -> None:
-    ones = [stack([job("llama2-7b", H100, gpus, local_batch=2)]) for gpus in (8, 64)]
-    np.testing.assert_array_equal(together(ones).gpus, [8, 64])
-    with pytest.raises(ValueError, match="no jobs"):
-        together([])
 
 
 def test_a_layout_in_words_names_what_is_above_one() -> None:

@@ -3,9 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from falloff.perfmodel.jobs import stack
+from falloff.perfmodel.jobs import joined, stack
 from falloff.perfmodel.prediction import predict, prior_fit
-from falloff.perfmodel.ratio import LAUNCH_SPREAD, exponents_of, joined, product_interval, ratio_interval
+from falloff.perfmodel.ratio import LAUNCH_SPREAD, exponents_of, product_interval, ratio_interval
 from tests.perfmodel.example_jobs import job
 
 FIT = prior_fit()
@@ -53,3 +53,10 @@ def test_the_change_of_a_ratio_is_the_ratio_of_the_ratios() -> None:
 def test_joined_jobs_keep_their_order() -> None:
     one, other = stack([FEW]), stack([MANY, OTHER])
     assert list(joined(one, other).gpus) == [8, 512, 512]
+
+
+def test_jobs_are_put_together_in_their_order() -> None:
+    ones = [stack([job(dp_shard=gpus)]) for gpus in (8, 64)]
+    np.testing.assert_array_equal(joined(*ones).gpus, [8, 64])
+    with pytest.raises(ValueError, match="no jobs"):
+        joined()

@@ -2,12 +2,10 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from falloff.analysis import points
 from falloff.analysis.model_points import job
 from falloff.perfmodel.calibrate import Fit
-from falloff.perfmodel.jobs import RECOMPUTES, Jobs
+from falloff.perfmodel.jobs import RECOMPUTES, Jobs, joined
 from falloff.perfmodel.prediction import Prediction, predict
 from falloff.perfmodel.search import Question, search
 
@@ -24,18 +22,15 @@ def fastest_layouts(
     base = job(network, cluster, 1, seq=seq, local_batch=global_batch)
     best: list[Jobs] = []
     for count in gpus:
-        question = Question(job=base, gpus=count, global_batch=global_batch, most_tp=MOST_TP, virtual_stages=())
+        question = Question(
+            job=base, gpus=count, global_batch=global_batch, most_tp=MOST_TP, virtual_stages=(), reshards=True
+        )
         found = search(question, fit)
         if len(found.order):
             best.append(found.jobs.take(found.order[:1]))
     if not best:
         raise ValueError(f"{network} fits on none of {', '.join(map(str, gpus))} GPUs at a batch of {global_batch}")
-    return predict(_joined(best), fit)
-
-
-def _joined(parts: Sequence[Jobs]) -> Jobs:
-    names = Jobs.__dataclass_fields__
-    return Jobs(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+    return predict(joined(*best), fit)
 
 
 def layout_of(jobs: Jobs, place: int) -> str:

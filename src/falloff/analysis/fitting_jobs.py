@@ -1,7 +1,6 @@
 """Jobs that fit in memory: the fastest by recomputation and microbatch, and the fastest layout."""
 
 import dataclasses
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -40,21 +39,13 @@ def fastest_layout(question: Question, fit: Fit, *, most_cp: int = 1) -> Jobs | 
     kept = np.flatnonzero(columns["cp"] <= most_cp)
     if not len(kept):
         return None
-    jobs = jobs_of_layouts(question.job, {name: column[kept] for name, column in columns.items()})
+    jobs = jobs_of_layouts(question.job, {name: column[kept] for name, column in columns.items()}, question.reshards)
     # of tens of thousands, most do not fit
     fitting = np.flatnonzero(memory_bytes(jobs, fit.values).margin_bytes >= 0)
     if not len(fitting):
         return None
     jobs = jobs.take(fitting)
     return jobs.take([int(np.argmax(predict_steps(jobs, fit.values).tokens_per_gpu_s))])
-
-
-def together(jobs: Sequence[Jobs]) -> Jobs:
-    """Return several jobs as one [n], in their order; ValueError without any."""
-    if not jobs:
-        raise ValueError("no jobs to put together")
-    names = [field.name for field in dataclasses.fields(Jobs)]
-    return Jobs(**{name: np.concatenate([getattr(one, name) for one in jobs]) for name in names})
 
 
 def layout_of(jobs: Jobs, place: int = 0) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, mfu
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of, together
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
 from falloff.analysis.generation_pairs import COMPARISONS
 from falloff.analysis.like_workloads import compare, comparison_rows
 from falloff.analysis.mfu_factors import mfu_factors
@@ -30,7 +30,7 @@ from falloff.analysis.predicted_series import (
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.counting import model_flops_per_token
-from falloff.perfmodel.jobs import Jobs, Precision, stack
+from falloff.perfmodel.jobs import Jobs, Precision, joined, stack
 from falloff.perfmodel.prediction import Prediction, predict
 from falloff.perfmodel.ratio import product_interval
 from falloff.perfmodel.search import Question
@@ -115,7 +115,7 @@ def _predictions(network: str, fit: Fit) -> list[_Made]:
     for machine in MACHINES:
         jobs = _sharded(machine, fit) if network == SMALL else _at_its_best(machine, fit)
         held = [one for one in jobs.values() if one is not None]
-        made = predict(together(held), fit) if held else None
+        made = predict(joined(*held), fit) if held else None
         found.append(_Made(network, machine, made, tuple(gpus for gpus, one in jobs.items() if one is None)))
     return found
 
@@ -139,7 +139,9 @@ def _at_its_best(machine: str, fit: Fit) -> dict[int, Jobs | None]:
     found = {}
     for gpus in GPUS[LARGE]:
         asked = job(LARGE, MACHINES[machine], gpus, local_batch=LOCAL_BATCH, precision=precision_of(machine))
-        found[gpus] = fastest_layout(Question(job=asked, gpus=gpus, global_batch=LOCAL_BATCH * gpus), fit)
+        found[gpus] = fastest_layout(
+            Question(job=asked, gpus=gpus, global_batch=LOCAL_BATCH * gpus, reshards=True), fit
+        )
     return found
 
 
@@ -178,7 +180,7 @@ def _factors(one: _Made) -> Iterator[dict[str, Any]]:
 def _ratios(made: Sequence[_Made], fit: Fit) -> Iterator[dict[str, Any]]:
     held = [one.made for one in made if one.made is not None]
     names = [one.machine for one in made if one.made is not None]
-    ends = together([each.jobs.take(np.isin(each.jobs.gpus, FACTOR_GPUS)) for each in held])
+    ends = joined(*[each.jobs.take(np.isin(each.jobs.gpus, FACTOR_GPUS)) for each in held])
     both = predict(ends, fit, intervals=False)
     rows = np.eye(len(ends))
     first, last = rows[0::2], rows[1::2]

@@ -28,11 +28,15 @@ def found_layouts(
 ) -> Found:
     """Return every layout of a network on so many GPUs of a cluster at a global batch, by TorchTitan's habits.
 
+    Parameters are let go of after the forward pass in a pipeline too, where TorchTitan would keep them: what a layout
+    gains is not to be what keeping parameters gains.
+
     ValueError where none divides.
     """
     # any layout and batch make it a job, the search states its own
     asked = job(network, cluster, gpus, global_batch=gpus, seq=SEQ)
-    return search(Question(job=asked, gpus=gpus, global_batch=global_batch, recomputes=recomputes), fit)
+    question = Question(job=asked, gpus=gpus, global_batch=global_batch, recomputes=recomputes, reshards=True)
+    return search(question, fit)
 
 
 def degree(jobs: Jobs) -> Floats:

@@ -384,7 +384,7 @@ def _batch_grid(network: str) -> tuple[Jobs, np.ndarray]:
     names = ("dp_replicate", "dp_shard", "tp", "cp", "pp", "vpp", "microbatch", "num_microbatches", "recompute")
     table = np.array(rows, dtype=np.int64)
     columns = {name: table[:, place] for place, name in enumerate(names)}
-    return jobs_of_layouts(base, columns), np.array(places, dtype=np.intp)
+    return jobs_of_layouts(base, columns, reshards=True), np.array(places, dtype=np.intp)
 
 
 @dataclass(frozen=True)

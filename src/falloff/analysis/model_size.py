@@ -10,14 +10,14 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
 from falloff.analysis.efficiency import Row, mfu, number
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of, together
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
 from falloff.analysis.like_workloads import rated_cells
 from falloff.analysis.model_points import PublishedCells, job, predicted_rows, published_row
 from falloff.analysis.predicted_series import own_runs, predict_own
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.counting import layer_params
-from falloff.perfmodel.jobs import Floats, Jobs
+from falloff.perfmodel.jobs import Floats, Jobs, joined
 from falloff.perfmodel.prediction import predict
 from falloff.perfmodel.search import Question
 from falloff.spec.cluster import HARDWARE
@@ -67,7 +67,7 @@ def _predictions(fit: Fit) -> Iterator[dict[str, Any]]:
     for kind, gpus in DRAWN:
         chosen = {name: _chosen(network, kind, gpus, fit) for name, network in NETWORKS.items()}
         held = {name: jobs for name, jobs in chosen.items() if jobs is not None}
-        made = predict(together(list(held.values())), fit)
+        made = predict(joined(*held.values()), fit)
         sizes = [float(size) for size in params_of(made.jobs)]
         for metric in METRICS:
             series = [f"{kind} on {gpus:,} H100"] * len(sizes)
@@ -80,7 +80,7 @@ def _chosen(network: str, kind: str, gpus: int, fit: Fit) -> Jobs | None:
     asked = job(network, CLUSTER, gpus, local_batch=LOCAL_BATCH)
     if kind == FSDP:
         return fastest_that_fits(asked, fit)
-    return fastest_layout(Question(job=asked, gpus=gpus, global_batch=LOCAL_BATCH * gpus), fit)
+    return fastest_layout(Question(job=asked, gpus=gpus, global_batch=LOCAL_BATCH * gpus, reshards=True), fit)
 
 
 def _published_cells(cells: Sequence[Cell]) -> Mapping[str, list[Cell]]:

@@ -11,14 +11,14 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.domain_pairs import COMPARISONS
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of, together
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
 from falloff.analysis.like_workloads import Compared, compare, comparison_rows
 from falloff.analysis.model_points import job, predicted_rows
 from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
 from falloff.analysis.predicted_series import PREDICTED
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
-from falloff.perfmodel.jobs import Job, Jobs
+from falloff.perfmodel.jobs import Job, Jobs, joined
 from falloff.perfmodel.prediction import predict
 from falloff.perfmodel.ratio import exponents_of, product_interval
 from falloff.perfmodel.search import Question
@@ -89,12 +89,12 @@ def _of_network(machine: str, size: str, fit: Fit) -> Iterator[_Series]:
     for kind, jobs in chosen.items():
         held = [one for one in jobs if one is not None]
         if len(held) == len(DOMAINS):
-            yield _Series(machine, size, kind, together(held))
+            yield _Series(machine, size, kind, joined(*held))
 
 
 def _question(asked: Job) -> Question:
     # interleaved stages, of which the fastest here make no use, would double what is tried
-    return Question(job=asked, gpus=GPUS, global_batch=LOCAL_BATCH * GPUS, virtual_stages=())
+    return Question(job=asked, gpus=GPUS, global_batch=LOCAL_BATCH * GPUS, virtual_stages=(), reshards=True)
 
 
 def _on(layout: Jobs, machine: Job) -> Jobs:
@@ -104,7 +104,7 @@ def _on(layout: Jobs, machine: Job) -> Jobs:
 
 
 def _predicted(series: Sequence[_Series], fit: Fit) -> Iterator[dict[str, Any]]:
-    made = predict(together([one.jobs for one in series]), fit)
+    made = predict(joined(*[one.jobs for one in series]), fit)
     each = [(one, float(domain)) for one in series for domain in DOMAINS]
     names, xs = [one.name for one, _ in each], [domain for _, domain in each]
     about = [{"machine": one.machine, "size": one.size, "network": NETWORKS[one.size], "kind": one.kind}

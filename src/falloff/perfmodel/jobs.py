@@ -248,6 +248,14 @@ def stack(jobs: Sequence[Job]) -> Jobs:
     return Jobs(**{field.name: _column([row[field.name] for row in rows]) for field in dataclasses.fields(Jobs)})
 
 
+def joined(*parts: Jobs) -> Jobs:
+    """Return jobs one after the other; ValueError without any."""
+    if not parts:
+        raise ValueError("no jobs to put together")
+    fields = [field.name for field in dataclasses.fields(Jobs)]
+    return Jobs(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields})
+
+
 def _column(values: list[Any]) -> npt.NDArray[Any]:
     kinds = {bool: np.bool_, str: np.str_}
     return np.array(values, dtype=kinds.get(type(values[0]), np.float64) if values else np.float64)

@@ -1,6 +1,5 @@
 """Ratios of predicted rates with intervals in which cancels what both sides share: a slower GPU slows both."""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from falloff.perfmodel.calibrate import Fit, Predict, coordinates_of, covariance_of, sensitivities, taught_by
-from falloff.perfmodel.jobs import Floats, Jobs
+from falloff.perfmodel.jobs import Floats, Jobs, joined
 from falloff.perfmodel.prediction import RATE_PARAMETERS, tokens_of, waiting_share
 from falloff.perfmodel.step import predict_steps
 from falloff.perfmodel.widths import WAITING_DOUBT, reaches, strange_kinds
@@ -66,12 +65,6 @@ def parameter_variance(
     wanted = coordinates_of(jobs, {name: values.parameters[name] for name in RATE_PARAMETERS})
     moves = powers @ sensitivities(jobs, values, wanted, predict, log_rates)
     return np.asarray(np.maximum(np.einsum("ip,pq,iq->i", moves, covariance_of(fit, wanted), moves), 0.0))
-
-
-def joined(*parts: Jobs) -> Jobs:
-    """Return jobs one after the other."""
-    fields = [field.name for field in dataclasses.fields(Jobs)]
-    return Jobs(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in fields})
 
 
 def exponents_of(num_jobs: int, pairs: Sequence[tuple[int, int]]) -> Floats:

@@ -40,6 +40,7 @@ class Question:
 
     global_batch counts sequences a step. memory_limit_bytes is of device memory; None is what the GPU has. most_tp
     bounds tensor parallelism, beyond a node too where heads allow it; virtual_stages are the vpp tried beside 1.
+    reshards says whether FSDP lets go of parameters after the forward pass; None is as the program does.
     """
 
     job: Job
@@ -49,6 +50,7 @@ class Question:
     memory_limit_bytes: float | None = None
     most_tp: int | None = None
     virtual_stages: tuple[int, ...] = (2, 4, _MOST_STAGES_A_RANK)
+    reshards: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,7 @@ def search(question: Question, fit: Fit) -> Found:
     if not len(layouts):
         reasons = "; ".join(f"{count:,} {reason}" for reason, count in layouts.refused.items())
         raise ValueError(f"no layout of {question.gpus} GPUs divides: {reasons}")
-    jobs = jobs_of_layouts(question.job, layouts.columns)
+    jobs = jobs_of_layouts(question.job, layouts.columns, question.reshards)
     steps, memory = predict_steps(jobs, fit.values), memory_bytes(jobs, fit.values)
     limit = question.memory_limit_bytes
     if limit is None:
@@ -195,16 +197,16 @@ def divisors(number: int) -> list[int]:
     return small + [number // divisor for divisor in reversed(small) if divisor * divisor != number]
 
 
-def jobs_of_layouts(job: Job, columns: Mapping[str, npt.NDArray[np.int64]]) -> Jobs:
-    """Return a job in each of the layouts, [n], with what its program makes of a layout."""
+def jobs_of_layouts(job: Job, columns: Mapping[str, npt.NDArray[np.int64]], reshards: bool | None = None) -> Jobs:
+    """Return a job in each of the layouts, [n], with what its program makes of a layout; reshards is Question's."""
     count = len(columns["tp"])
     whole = stack([job]).take(np.zeros(count, dtype=np.intp))
     degrees: dict[str, Any] = {name: column.astype(np.float64) for name, column in columns.items()}
     habits = habits_by_name(job.framework)
     # the job states no layout, so these two are the program's for each
     split = np.array([habits.splits_sequence(int(tp)) for tp in columns["tp"]], dtype=bool)
-    reshards = whole.reshard_after_forward & np.array([habits.reshards(int(pp)) for pp in columns["pp"]], dtype=bool)
-    return dataclasses.replace(whole, **degrees, sequence_parallel=split, reshard_after_forward=reshards)
+    lets_go = np.array([habits.reshards(int(pp)) if reshards is None else reshards for pp in columns["pp"]], dtype=bool)
+    return dataclasses.replace(whole, **degrees, sequence_parallel=split, reshard_after_forward=lets_go)
 
 
 def shown(found: Found, top: int) -> npt.NDArray[np.intp]:
