@@ -43,6 +43,7 @@ PREDICTED = [
 ]
 # Figures of the model beside what was measured and printed: their tables come about alike (tabulate_modelled).
 MODELLED = [
+    "one_h200",
     "parallelism_mix",
     "tensor_parallel",
     "best_layout",

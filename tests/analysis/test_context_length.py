@@ -13,13 +13,12 @@ from falloff.analysis.context_length import (
     SEQS,
     SERIES,
     STEP_TOKENS,
-    mfu_of,
     step,
     tabulate,
 )
 from falloff.perfmodel.cells import read_cells
 from falloff.perfmodel.jobs import stack
-from falloff.perfmodel.prediction import predict, prior_fit
+from falloff.perfmodel.prediction import prior_fit
 from falloff.perfmodel.validate import TABLE
 
 ROOT = Path(__file__).parents[2]
@@ -27,8 +26,8 @@ FIT = prior_fit()
 
 
 @pytest.fixture(scope="module")
-def found():
-    return tabulate(pd.DataFrame(), read_cells(ROOT / TABLE), FIT)
+def found(one_h200_runs):
+    return tabulate(one_h200_runs, read_cells(ROOT / TABLE), FIT)
 
 
 def of(table, panel):
@@ -41,13 +40,6 @@ def test_a_gpu_has_as_many_tokens_a_step_at_every_length(way):
     assert set(jobs.tokens / jobs.gpus) == {STEP_TOKENS}
     if way == CP:
         assert set(jobs.microbatch * jobs.seq / jobs.cp) == {MICROBATCH_TOKENS}
-
-
-def test_half_of_attention_counts_less_the_longer_the_sequence():
-    made = predict(stack([step(seq, CP, "full") for seq in (SEQS[0], SEQS[-1])]), FIT, intervals=False)
-    share = mfu_of(made.jobs, made.tokens_per_gpu_s, causal=True) / mfu_of(made.jobs, made.tokens_per_gpu_s)
-    assert 0.5 < share[1] < share[0] < 1
-    assert mfu_of(made.jobs, made.tokens_per_gpu_s) == pytest.approx(made.mfu)
 
 
 def test_every_published_series_is_drawn_with_a_prediction_of_each_of_its_cells(found):
@@ -92,3 +84,15 @@ def test_cells_whose_states_are_on_the_host_are_printed_and_not_predicted(found)
 def test_without_cells_all_is_predicted():
     table, _ = tabulate(pd.DataFrame(), [], FIT)
     assert set(table["provenance"]) == {"predicted"}
+
+
+def test_our_own_steps_are_drawn_by_both_counts_each_with_its_prediction(found):
+    for panel in ("own_mfu", "own_mfu_causal"):
+        rows = of(found[0], panel)
+        ends = {
+            kind: rows[rows["provenance"] == kind].set_index(["series", "x"]).index
+            for kind in ("measured", "predicted")
+        }
+        assert ends["measured"].equals(ends["predicted"])
+        assert rows["series"].nunique() == 2
+    assert (of(found[0], "own_mfu")["y"].to_numpy() > of(found[0], "own_mfu_causal")["y"].to_numpy()).all()

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from falloff.analysis.model_points import METRICS, job, predicted_rows, published_cells
+from falloff.analysis.model_points import METRICS, job, mfu_of, predicted_rows, published_cells
 from falloff.perfmodel.cells import read_cells
 from falloff.perfmodel.jobs import stack
 from falloff.perfmodel.prediction import predict, prior_fit
@@ -45,3 +45,13 @@ def test_published_cells_without_a_rate_or_a_shape_are_left_out_and_the_order_is
     assert places == sorted(places)
     assert np.isfinite(found.mfu).all()
     assert published_cells([], FIT) is None
+
+
+def test_half_of_attention_counts_less_the_longer_the_sequence() -> None:
+    steps = [
+        job("llama2-7b", "h100-sxm-ib400", 128, seq=seq, local_batch=1, recompute="full") for seq in (2048, 131072)
+    ]
+    made = predict(stack(steps), FIT, intervals=False)
+    share = mfu_of(made.jobs, made.tokens_per_gpu_s, causal=True) / mfu_of(made.jobs, made.tokens_per_gpu_s)
+    assert 0.5 < share[1] < share[0] < 1
+    assert mfu_of(made.jobs, made.tokens_per_gpu_s) == pytest.approx(made.mfu)

@@ -55,6 +55,13 @@ def test_bars_are_in_proportion_within_a_heading_and_every_value_is_written(ax):
     assert list(ax.lines[0].get_xdata()) == [0.9, 1.1]
 
 
+def test_a_prediction_is_hatched_and_has_no_mark(ax):
+    kinds = ["measured", "predicted", "predicted"]
+    value_rows.value_rows(ax, rows(provenance=kinds), places=laid_out()[0], colors=COLORS, words="{:g}".format)
+    assert [bool(patch.get_hatch()) for patch in ax.patches] == [False, True, True]
+    assert [line.get_marker() for line in ax.lines] == ["None", "o", "None", "None"]
+
+
 def test_what_a_row_lacks_is_written_and_what_failed_has_a_cross(ax):
     lacking = rows(
         y=[None, None, 3.0],

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.analysis.model_points import PublishedCells, job, predicted_rows, published_row
+from falloff.analysis.model_points import PublishedCells, job, mfu_of, predicted_rows, published_row
+from falloff.analysis.one_h200_cells import SEQUENCES, OwnCells, OwnMetric, own_cells, series_rows
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
-from falloff.perfmodel.counting import attention_flops_per_token, model_flops_per_token
+from falloff.perfmodel.counting import model_flops_per_token
 from falloff.perfmodel.express import jobs_of
-from falloff.perfmodel.jobs import RECOMPUTES, Floats, Job, Jobs, Recompute, stack
+from falloff.perfmodel.jobs import RECOMPUTES, Job, Recompute, stack
 from falloff.perfmodel.measured import measured
 from falloff.perfmodel.prediction import Prediction, predict
 from falloff.spec.cluster import find_cluster
@@ -69,13 +69,14 @@ _LONG = "nemo-docs-longseq"
 _LONG_GPU = "H100-80GB-SXM"
 
 
-def tabulate(_runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tabulate(runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the figure's table and its coverage.
 
     Published over the sequence's tokens, beside what the model says of these very cells: mfu, attention counted over
     the full square, and mfu_causal, over the half that is computed, of series without context parallelism; mfu_with_cp,
     over the square, of series that add it as sequences grow; with_cp_tflops, FLOP/s as NeMo prints them with context
-    parallelism and without. Predicted of 7B on 128 H100, a series a `way` (with cp, without) at as many tokens a GPU:
+    parallelism and without. Measured on one H200, and predicted: own_mfu and own_mfu_causal of 1B and 3B.
+    Predicted of 7B on 128 H100, a series a `way` (with cp, without) at as many tokens a GPU:
     model_mfu (over the square) and model_exposed_s of the least recomputation that fits, and memory, device bytes by
     way and recomputation, whether it fits or not (`fits`). Published too: mfu_causal and memory of one 8B whose states
     are on the host, which the model does not express.
@@ -100,10 +101,16 @@ def tabulate(_runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.D
         cell = f"8B on 8 H200, states on the host, {_HOSTED}"
         reason = "the model does not express states that are kept on the host"
         coverage.append(CoverageRow(figure=FIGURE, cell=cell, status="published", n=len(hosted), reason=reason))
+    own = own_cells(runs, fit)
+    if own is not None:
+        rows += _own_rows(own)
+        for ours in SEQUENCES:
+            cell = f"{ours.name}, one H200"
+            coverage.append(CoverageRow(figure=FIGURE, cell=cell, status="measured", n=len(own.like(ours.columns))))
     predicted, lacking = _model_rows(fit)
     rows += predicted
     coverage += lacking
-    return points.points_frame(rows), coverage_frame([*coverage, *_missing()])
+    return points.points_frame(rows), coverage_frame([*coverage, *_missing(has_own=own is not None)])
 
 
 def _cells_of(cells: Sequence[Cell], one: Published, fit: Fit) -> PublishedCells | None:
@@ -122,14 +129,6 @@ def _cells_of(cells: Sequence[Cell], one: Published, fit: Fit) -> PublishedCells
 
 def _agrees(cell: Cell, columns: Mapping[str, str]) -> bool:
     return all(cell.text(name).removesuffix(".0") == value for name, value in columns.items())
-
-
-def mfu_of(jobs: Jobs, tokens_per_gpu_s: Floats, *, causal: bool = False) -> Floats:
-    """Return rates as MFU [n]: attention counted over the full square, or over the half that causal masks leave."""
-    flops = model_flops_per_token(jobs)
-    if causal:
-        flops = flops - 1.5 * attention_flops_per_token(jobs)
-    return np.asarray(flops * tokens_per_gpu_s / jobs.peak_flops)
 
 
 def _published_rows(one: Published, found: PublishedCells) -> Iterator[dict[str, Any]]:
@@ -154,6 +153,15 @@ def _hosted_rows(cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
         if seq and flops and used:
             for panel, y in (("mfu_causal", flops * TERA / peak), ("memory", used * GIGA)):
                 yield published_row(cell, y, panel=panel, series=HOSTED_NAME, x=float(seq), seq=seq, degree=1)
+
+
+def _own_rows(own: OwnCells) -> Iterator[dict[str, Any]]:
+    """Yield the MFU of our own steps on one H200 by two counts of attention, and what the model says of them."""
+    metrics: tuple[OwnMetric, ...] = ("mfu", "mfu_causal")
+    for metric in metrics:
+        for one in SEQUENCES:
+            for row in series_rows(own, one, metric, f"own_{metric}"):
+                yield {**_without_interval(row), "degree": 1}
 
 
 def _without_interval(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -242,11 +250,10 @@ def _coverage(grid: Sequence[_Cell], made: Prediction, chosen: Mapping[tuple[str
             yield CoverageRow(figure=FIGURE, cell=name, status="refused", reason=reason, n=0)
 
 
-def _missing() -> Iterator[CoverageRow]:
+def _missing(*, has_own: bool) -> Iterator[CoverageRow]:
     reason = "no source has it, and no such machine is ours"
     cell = "Llama 2 7B under FSDP by sequence length, with cp and without, measured"
     yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=0)
-    reason = "our H200 runs have 2,048, 4,096 or 8,192 tokens, each of another network or batch"
-    yield CoverageRow(
-        figure=FIGURE, cell="one of our networks by sequence length", status="missing", reason=reason, n=0
-    )
+    if not has_own:
+        cell, reason = "1B and 3B on one H200 by sequence length", "no run of study one_h200"
+        yield CoverageRow(figure=FIGURE, cell=cell, status="missing", reason=reason, n=0)

@@ -9,7 +9,7 @@ import numpy as np
 from falloff.analysis.predicted_series import PREDICTED
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
-from falloff.perfmodel.counting import model_flops_per_token
+from falloff.perfmodel.counting import attention_flops_per_token, model_flops_per_token
 from falloff.perfmodel.express import jobs_of
 from falloff.perfmodel.jobs import Floats, Job, Jobs
 from falloff.perfmodel.prediction import Prediction, predict
@@ -95,6 +95,14 @@ def _bounds(made: Prediction, place: int, value: float, by_rate: int) -> dict[st
     return {"y_low": ends[0], "y_high": ends[1], "interval": INTERVAL}
 
 
+def mfu_of(jobs: Jobs, tokens_per_gpu_s: Floats, *, causal: bool = False) -> Floats:
+    """Return rates as MFU [n]: attention counted over the full square, or over the half that causal masks leave."""
+    flops = model_flops_per_token(jobs)
+    if causal:
+        flops = flops - 1.5 * attention_flops_per_token(jobs)
+    return np.asarray(flops * tokens_per_gpu_s / jobs.peak_flops)
+
+
 @dataclass(frozen=True)
 class PublishedCells:
     """Published cells that the model can express, [n], with their rates, and what it says of these very cells."""
@@ -107,7 +115,7 @@ class PublishedCells:
     @property
     def mfu(self) -> Floats:
         """Return published rates as MFU by falloff's convention, [n]."""
-        return np.asarray(model_flops_per_token(self.jobs) * self.tokens_per_gpu_s / self.jobs.peak_flops)
+        return mfu_of(self.jobs, self.tokens_per_gpu_s)
 
 
 def published_cells(cells: Sequence[Cell], fit: Fit) -> PublishedCells | None:

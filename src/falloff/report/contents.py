@@ -32,6 +32,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "node_size": "NVLink domain",
         "comparability": "What a published ratio compares",
         "h200": "One and two H200",
+        "one_h200": "A step on one H200",
     },
     "Money and failures": {
         "goodput": "Failures and checkpoints",

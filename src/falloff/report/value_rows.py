@@ -103,6 +103,7 @@ def value_rows(
 
     Bars are in proportion within a heading: networks differ by more than layouts. `rows` has series, heading, y, y_low,
     y_high, label, outcome and provenance. A row without y has its label instead, after a cross where it failed.
+    Predictions are hatched.
     """
     scales = rows.groupby("heading")["y"].max()
     for row in rows.to_dict("records"):
@@ -112,7 +113,11 @@ def value_rows(
             continue
         scale, color = scales[row["heading"]], colors[row["series"]]
         end = row["y"] / scale
-        ax.barh(place, end, height=HEIGHT, color=color, alpha=0.45, linewidth=0, zorder=2)
+        if row["provenance"] == "predicted":
+            look: dict[str, Any] = {"facecolor": "none", "edgecolor": color, "hatch": "////", "linestyle": "--"}
+            ax.barh(place, end, height=HEIGHT, linewidth=0.6, zorder=2, **look)
+        else:
+            ax.barh(place, end, height=HEIGHT, color=color, alpha=0.45, linewidth=0, zorder=2)
         if pd.notna(row["y_low"]):
             ax.plot([row["y_low"] / scale, row["y_high"] / scale], [place] * 2, color=color, linewidth=1.1, zorder=2.9)
             end = max(end, row["y_high"] / scale)
