@@ -48,8 +48,7 @@ class Checked:
     @property
     def kinds(self) -> list[str]:
         """Return the kinds of evidence of the rows, the strongest first."""
-        present = set(self.found.rows["provenance"]) if len(self.found.rows) else set()
-        return [kind for kind in EVIDENCE if kind in present]
+        return kinds_of(self.found)
 
     @property
     def record_ids(self) -> list[str]:
@@ -93,6 +92,12 @@ class Decided:
         """Return the strongest kind of evidence that the verdict rests on."""
         kinds = {kind for one in self.deciding for kind in one.kinds}
         return next((kind for kind in EVIDENCE if kind in kinds), NONE)
+
+
+def kinds_of(found: Found) -> list[str]:
+    """Return the kinds of evidence of the rows under a statistic, the strongest first."""
+    present = set(found.rows["provenance"]) if len(found.rows) else set()
+    return [kind for kind in EVIDENCE if kind in present]
 
 
 def find(wanted: Measured, tables: Tables) -> Found:

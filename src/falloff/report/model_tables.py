@@ -1,7 +1,6 @@
 """The tables of docs/perfmodel.md that the code itself states: parameters, what was fitted, habits of programs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -10,6 +9,7 @@ from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.frameworks import BY_NAME, Habits
 from falloff.perfmodel.parameters import Parameter
 from falloff.perfmodel.step import PARAMETERS
+from falloff.report.markdown import markdown_table
 
 _Z = 1.6449  # of a normal distribution, 5 % above
 
@@ -54,7 +54,7 @@ def parameter_table(parameters: Iterable[Parameter]) -> str:
         )
         for parameter in parameters
     ]
-    return _table(("name", "one for each", "prior", "spread", "bounds", "meaning", "source of the prior"), rows)
+    return markdown_table(("name", "one for each", "prior", "spread", "bounds", "meaning", "source of the prior"), rows)
 
 
 def fitted_table(fit: Fit) -> str:
@@ -67,7 +67,7 @@ def fitted_table(fit: Fit) -> str:
         prior = fit.values.parameters[name].prior_of(group)
         sources = len(fit.reached_by.get((name, group), ()))
         rows.append((f"`{name}`", group, _number(prior), _number(value), " to ".join(map(_number, ends)), str(sources)))
-    return _table(("name", "group", "prior", "fitted", "90 % interval", "sources"), rows)
+    return markdown_table(("name", "group", "prior", "fitted", "90 % interval", "sources"), rows)
 
 
 def habits_table(habits: Iterable[Habits]) -> str:
@@ -88,7 +88,7 @@ def habits_table(habits: Iterable[Habits]) -> str:
         for one in sorted(habits, key=lambda one: one.name)
     ]
     heads = ("program", "sharding", "recomputes", "attention", "compiled", "bytes", "data parallelism", "source")
-    return _table(heads, rows)
+    return markdown_table(heads, rows)
 
 
 def _with_groups(value: str, groups: Mapping[str, float], words: Callable[[float], str]) -> str:
@@ -102,8 +102,3 @@ def _percent(value: float) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.3g}" if value == 0 or 1e-3 <= abs(value) < 1e4 else f"{value:.2e}"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "".join("| " + " | ".join(str(cell).replace("|", "/") for cell in line) + " |\n" for line in lines)

@@ -160,7 +160,7 @@ class Claim:
         strange = sorted(self.tables - {*self.figures, *_OF_NO_FIGURE})
         if strange:
             raise ValueError(f"table {strange[0]!r} is none of its figures ({', '.join(self.figures)})")
-        _check_placeholders(self.remark, self.values)
+        check_placeholders(self.remark, self.values)
 
     @property
     def name(self) -> str:
@@ -189,7 +189,7 @@ class Question:
         strange = sorted({one.table for one in self.values.values()} - {*self.figures, *_OF_NO_FIGURE})
         if strange:
             raise ValueError(f"table {strange[0]!r} is none of its figures ({', '.join(self.figures)})")
-        _check_placeholders(self.answer, self.values)
+        check_placeholders(self.answer, self.values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +199,7 @@ class Claims:
     claims: tuple[Claim, ...]
 
     def __post_init__(self) -> None:
-        _refuse_twice([claim.name for claim in self.claims])
+        refuse_twice([claim.name for claim in self.claims])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,17 +209,17 @@ class Questions:
     questions: tuple[Question, ...]
 
     def __post_init__(self) -> None:
-        _refuse_twice([f"question {question.number}" for question in self.questions])
+        refuse_twice([f"question {question.number}" for question in self.questions])
 
 
 def read_claims(path: Path = CLAIMS) -> tuple[Claim, ...]:
     """Return the claims of a file in their order; ValueError, one sentence, for the first thing that is wrong."""
-    return _named(path, "claims", Claims, Claim, "id").claims
+    return read_named(path, "claims", Claims, Claim, "id").claims
 
 
 def read_questions(path: Path = QUESTIONS) -> tuple[Question, ...]:
     """Return the questions of a file in their order; ValueError, one sentence, for the first thing that is wrong."""
-    return _named(path, "questions", Questions, Question, "number").questions
+    return read_named(path, "questions", Questions, Question, "number").questions
 
 
 def tables_of(claims: Sequence[Claim], questions: Sequence[Question]) -> list[str]:
@@ -234,7 +234,7 @@ def placeholders(text: str) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(text) if name is not None]
 
 
-def _named(path: Path, key: str, whole: type[T], one: type[Any], name: str) -> T:
+def read_named(path: Path, key: str, whole: type[T], one: type[Any], name: str) -> T:
     """Return the whole file; a mistake within an entry is told by the entry's own name and not by its place."""
     stated = read_yaml(path)
     if isinstance(stated, dict) and isinstance(stated.get(key), list):
@@ -246,7 +246,8 @@ def _named(path: Path, key: str, whole: type[T], one: type[Any], name: str) -> T
     return build(whole, stated, str(path))
 
 
-def _check_placeholders(text: str, values: dict[str, Measured]) -> None:
+def check_placeholders(text: str, values: dict[str, Measured]) -> None:
+    """Raise ValueError where a text names a value that is not there, or a value is named by no text."""
     try:
         wanted = placeholders(text)
     except ValueError as error:
@@ -259,7 +260,8 @@ def _check_placeholders(text: str, values: dict[str, Measured]) -> None:
         raise ValueError(f"values has {unused[0]!r}, which no text names")
 
 
-def _refuse_twice(names: Sequence[str]) -> None:
+def refuse_twice(names: Sequence[str]) -> None:
+    """Raise ValueError for the first name that is stated twice."""
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise ValueError(f"{twice} is stated twice")
