@@ -14,7 +14,7 @@ def test_a_grid_tells_its_jobs_apart_and_they_fit(name: str) -> None:
     grid = grid_by_name(name, FIT)
     assert len(grid.frame) == len(grid.jobs) > 1
     assert not grid.frame.duplicated().any()
-    assert memory_bytes(grid.jobs, FIT.values).fits.all()
+    assert (memory_bytes(grid.jobs, FIT.values).margin_bytes >= 0).all()
 
 
 def test_the_papers_grid_has_every_split_of_its_degrees() -> None:
@@ -24,6 +24,8 @@ def test_the_papers_grid_has_every_split_of_its_degrees() -> None:
     }
     assert (grid.jobs.gpus == 256).all()
     assert (grid.jobs.tokens == 512 * 4096).all()
+    # what a split gains is not what keeping parameters gains
+    assert grid.jobs.reshard_after_forward.all()
 
 
 def test_a_wider_nvlink_keeps_each_gpus_share_of_the_network() -> None:

@@ -4,7 +4,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from falloff.analysis.claims import NO_NUMBER, check, decide, fill, find, is_changed, words_of
+from falloff.analysis.claim_ablation import Ablated
+from falloff.analysis.claims import NO_NUMBER, Checked, check, decide, fill, find, is_changed, words_of
 from falloff.spec.claims import Check, Claim, Measured
 from falloff.spec.reading import build
 
@@ -149,6 +150,20 @@ def test_the_interval_of_one_row_comes_to_the_unit_with_its_value() -> None:
     one = Measured(table="weak_scaling", query="x == 2048", measure="value", scale=100, offset=-100)
     found = find(one, TABLES)
     assert (found.value, found.low, found.high) == pytest.approx((-25, -50, 10))
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "ends"),
+    [(-25.5, -40, -10, (-39.5, -9.5)), (-15, -40, -10, None), (-25.5, -25.5, -25.5, None)],
+    ids=["the grid has the table's value", "it has another", "no end moves it"],
+)
+def test_an_interval_is_borrowed_of_a_grid_with_the_tables_value(
+    value: float, low: float, high: float, ends: tuple[float, float] | None
+) -> None:
+    done = check(build(Check, {**MODEL, "arguments": {}}, "here"), TABLES, None)
+    ablated = Ablated(value, low, high, without={}, survives={}, ends=2, kept=2, breaking=())
+    found = Checked(done.check, done.found, done.outcome, ablated).interval
+    assert found == pytest.approx(ends or (math.nan, math.nan), nan_ok=True)
 
 
 def test_a_text_is_filled_with_numbers_in_their_units() -> None:

@@ -12,12 +12,12 @@ from falloff.analysis.layout_choice import (
     found_layouts,
     fully_sharded,
     gains,
-    joined,
     layout_columns,
     layout_name,
     predicted_at,
     rates_without,
 )
+from falloff.perfmodel.jobs import joined
 from falloff.perfmodel.prediction import CALIBRATION, shipped_fit
 from falloff.perfmodel.search import chances
 
@@ -88,6 +88,6 @@ def test_columns_of_a_layout_multiply_up() -> None:
 
 def test_joined_jobs_are_predicted_as_apart() -> None:
     parts = [FOUND.jobs.take(np.arange(3)), FOUND.jobs.take(np.arange(10, 12))]
-    together = rates_without(NOTHING, joined(parts), FIT)
+    together = rates_without(NOTHING, joined(*parts), FIT)
     assert together == pytest.approx(np.concatenate([rates_without(NOTHING, part, FIT) for part in parts]))
     assert predicted_at(FOUND, [0, 1, 2, 10, 11], FIT, intervals=False).tokens_per_gpu_s == pytest.approx(together)

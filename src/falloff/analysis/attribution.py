@@ -12,7 +12,8 @@ import pandas as pd
 from falloff.analysis import points, ratios
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import flops_per_token, mean_step_s, number
-from falloff.analysis.model_points import RATIO_INTERVAL, job, predicted_rows
+from falloff.analysis.model_points import job, predicted_rows
+from falloff.analysis.model_ratios import ratio_columns
 from falloff.analysis.overlap_cells import overlap_runs
 from falloff.analysis.predicted_series import (
     NETWORK,
@@ -30,7 +31,7 @@ from falloff.perfmodel.counting import model_flops_per_token
 from falloff.perfmodel.jobs import Floats, Job, stack
 from falloff.perfmodel.memory import memory_bytes
 from falloff.perfmodel.prediction import Prediction, predict
-from falloff.perfmodel.ratio import Ratios, exponents_of, product_interval
+from falloff.perfmodel.ratio import exponents_of, product_interval
 from falloff.spec.cluster import find_cluster
 
 FIGURE = "attribution"
@@ -261,7 +262,7 @@ def _retention(workload: Workload, fit: Fit) -> Iterator[dict[str, Any]]:
             "series": workload.series,
             "change": name,
             "x": float(place),
-            **_bounded(found, place),
+            **ratio_columns(found, place),
             "rate": float(found.ratio[size + place]),
             "rate_low": float(found.low[size + place]),
             "rate_high": float(found.high[size + place]),
@@ -272,11 +273,6 @@ def _retention(workload: Workload, fit: Fit) -> Iterator[dict[str, Any]]:
             "layout": f"dp_replicate {second.dp_replicate} × dp_shard {second.dp_shard}",
             "record_id": f"{workload.series}: {name}",
         }
-
-
-def _bounded(found: Ratios, place: int) -> dict[str, Any]:
-    ends = {"y": found.ratio[place], "y_low": found.low[place], "y_high": found.high[place]}
-    return {**{name: float(value) for name, value in ends.items()}, "interval": RATIO_INTERVAL}
 
 
 def _changed(workload: Workload, name: str, gpus: int, fit: Fit) -> Job:

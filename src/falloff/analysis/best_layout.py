@@ -15,12 +15,12 @@ from falloff.analysis.layout_choice import (
     found_layouts,
     fully_sharded,
     gains,
-    joined,
     layout_columns,
     layout_name,
     rate_row,
 )
-from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
+from falloff.analysis.model_points import RATIO_INTERVAL
+from falloff.analysis.model_ratios import ratio_columns
 from falloff.analysis.playbook_mixes import (
     NETWORKS,
     SOURCE,
@@ -34,7 +34,7 @@ from falloff.analysis.playbook_mixes import (
 from falloff.analysis.predicted_series import PREDICTED
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
-from falloff.perfmodel.jobs import RECOMPUTES, Bools, Jobs
+from falloff.perfmodel.jobs import RECOMPUTES, Bools, Jobs, joined
 from falloff.perfmodel.prediction import predict
 from falloff.perfmodel.search import Found
 
@@ -128,7 +128,7 @@ def _first(found: Found, kept: Bools) -> int | None:
 
 def _case_rows(cases: Sequence[_Case], fit: Fit) -> Iterator[dict[str, Any]]:
     begins = np.cumsum([0, *(len(case.jobs) for case in cases)])
-    jobs = joined([case.jobs for case in cases])
+    jobs = joined(*(case.jobs for case in cases))
     made = predict(jobs, fit)
     base = np.arange(len(jobs))
     for case, begin in zip(cases, begins, strict=False):
@@ -164,10 +164,7 @@ def _case_rows(cases: Sequence[_Case], fit: Fit) -> Iterator[dict[str, Any]]:
                     "panel": "ratio",
                     "series": f"{case.network}, {case.machine}, {case.rule}",
                     "x": float(case.gpus),
-                    "y": float(gained.ratio[place]),
-                    "y_low": float(gained.low[place]),
-                    "y_high": float(gained.high[place]),
-                    "interval": RATIO_INTERVAL,
+                    **ratio_columns(gained, place),
                     "n": 1,
                     "record_id": f"{case.network} on {case.gpus} {case.machine}, {case.rule}, split over FSDP",
                     "network": SIZES[case.network],

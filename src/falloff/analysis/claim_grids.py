@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 
 from falloff.analysis.model_points import job
+from falloff.analysis.node_size import with_domain
 from falloff.analysis.predicted_series import GPUS, LOCAL_BATCH, MACHINES
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.jobs import RECOMPUTES, Job, Jobs, stack
 from falloff.perfmodel.memory import memory_bytes
 from falloff.perfmodel.step import predict_steps
-from falloff.spec.cluster import Cluster
 
 DEGREES = (1, 2, 4, 8, 16)
 
@@ -76,18 +76,20 @@ def layouts_by_gpus() -> _Rows:
 
 
 def networks() -> _Rows:
-    """Yield Llama 2 networks on 256 H100, one sequence a GPU, recomputing all; x is billions of parameters."""
+    """Yield Llama 2 networks on 512 H100, two sequences a GPU, as figure model_size; x is billions of parameters."""
     for x, name in ((1, "llama2-1b"), (7, "llama2-7b"), (13, "llama2-13b"), (70, "llama2-70b")):
-        yield {"x": x, "network": name}, job(name, MACHINES["H100"], 256, local_batch=1, recompute="full")
+        for recompute, microbatch in itertools.product(RECOMPUTES, (1, LOCAL_BATCH)):
+            more: dict[str, Any] = {"microbatch": microbatch, "global_batch": LOCAL_BATCH * 512, "recompute": recompute}
+            yield {"x": x, "network": name}, job(name, MACHINES["H100"], 512, **more)
 
 
 def context_parallel() -> _Rows:
-    """Yield the 7B at 32,768 tokens, one sequence a group of ranks, over GPUs, by the degree of context parallelism."""
-    for cp in (1, 2, 4, 8):
+    """Yield the 7B at 8,192 tokens a GPU over GPUs by the degree of context parallelism, as figure context_parallel."""
+    for cp in (1, 4, 8):
         for gpus in GPUS:
-            layout, seq = f"cp={cp}", 32768
-            one = job("llama2-7b", MACHINES["H100"], gpus, layout=layout, seq=seq, local_batch=1, recompute="full")
-            yield {"x": gpus, "cp": cp}, one
+            if gpus > cp:
+                one = job("llama2-7b", MACHINES["H100"], gpus, layout=f"cp={cp}", local_batch=LOCAL_BATCH * cp)
+                yield {"x": gpus, "cp": cp}, one
 
 
 def fleet() -> _Rows:
@@ -103,24 +105,17 @@ def node_sizes() -> _Rows:
     """Yield 70B on 1,152 H100 with NVLink domains of 8 to 72 GPUs, the NIC of each GPU held; x is the domain."""
     from_cluster = job("llama2-70b", MACHINES["H100"], 1152, local_batch=1, recompute="full")
     for domain in (8, 16, 36, 72):
-        yield {"x": domain}, dataclasses.replace(from_cluster, cluster=_with_domain(from_cluster.cluster, domain))
-
-
-def _with_domain(cluster: Cluster, gpus: int) -> Cluster:
-    node = dataclasses.replace(
-        cluster.node,
-        gpus_per_node=gpus,
-        nvlink_domain=gpus,
-        nics_per_node=cluster.node.nics_per_node * gpus // cluster.node.gpus_per_node,
-    )
-    return dataclasses.replace(cluster, node=node)
+        yield {"x": domain}, dataclasses.replace(from_cluster, cluster=with_domain(from_cluster.cluster, domain))
 
 
 def _layouts(machine: str, gpus: int, global_batch: int, network: str = "llama2-7b", **fixed: Any) -> _Rows:
-    """Yield every TP and PP that there is with its microbatches and stages a rank, of which the fastest is kept."""
+    """Yield every TP and PP that there is with its microbatches and stages a rank, of which the fastest is kept.
+
+    Parameters are let go of after the forward pass in a pipeline too, as in the figures of layouts (layout_choice.py).
+    """
     for tp, pp, vpp, microbatch in itertools.product(DEGREES, DEGREES, (1, 2, 4, 8), (1, 2, 4, 8)):
         layout = f"tp={tp},pp={pp},vpp={vpp}"
-        more = {"microbatch": microbatch, "global_batch": global_batch, **fixed}
+        more = {"microbatch": microbatch, "global_batch": global_batch, "reshard_after_forward": True, **fixed}
         try:
             one = job(network, MACHINES[machine], gpus, layout=layout, **more)
         except ValueError:  # no such layout: too few GPUs, sequences or layers
@@ -153,9 +148,9 @@ def grid_by_name(name: str, fit: Fit) -> Grid:
     told, jobs = zip(*GRIDS[name](), strict=True)
     stacked = stack(jobs)
     frame = pd.DataFrame(list(told))
-    rates = np.where(
-        memory_bytes(stacked, fit.values).fits, predict_steps(stacked, fit.values).tokens_per_gpu_s, np.nan
-    )
+    # with all that the allocator would keep, as the figures have it
+    fits = memory_bytes(stacked, fit.values).margin_bytes >= 0
+    rates = np.where(fits, predict_steps(stacked, fit.values).tokens_per_gpu_s, np.nan)
     fastest = frame.assign(rate=rates).dropna(subset=["rate"]).groupby(list(frame.columns), sort=False)["rate"].idxmax()
     kept = fastest.to_numpy()
     return Grid(frame.loc[kept].reset_index(drop=True), stacked.take(kept))

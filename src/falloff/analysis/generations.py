@@ -17,7 +17,7 @@ from falloff.analysis.generation_pairs import COMPARISONS
 from falloff.analysis.like_workloads import compare, comparison_rows
 from falloff.analysis.mfu_factors import mfu_factors
 from falloff.analysis.model_points import job, predicted_rows, published_row
-from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
+from falloff.analysis.model_ratios import ratio_columns
 from falloff.analysis.predicted_series import (
     PREDICTED,
     PUBLISHED,
@@ -194,7 +194,6 @@ def _ratios(made: Sequence[_Made], fit: Fit) -> Iterator[dict[str, Any]]:
     for panel, (powers, factors) in panels.items():
         found = product_interval(both.jobs, powers, fit)
         for place, (machine, factor) in enumerate(zip(names, factors, strict=True)):
-            ends_of = {"y_low": float(found.low[place] * factor), "y_high": float(found.high[place] * factor)}
             name = f"{NAMES[SMALL]}, {machine}"
             x = float(FACTOR_GPUS[0] if panel == "mfu_over_a100" else FACTOR_GPUS[1])
             yield {
@@ -204,9 +203,7 @@ def _ratios(made: Sequence[_Made], fit: Fit) -> Iterator[dict[str, Any]]:
                 "machine": machine,
                 "kind": "ratio",
                 "x": x,
-                "y": float(found.ratio[place] * factor),
-                **ends_of,
-                "interval": RATIO_INTERVAL,
+                **ratio_columns(found, place, float(factor)),
                 "n": 1,
                 "record_id": f"{name}, {x:g}",
             }

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -210,9 +210,3 @@ def rate_row(made: Prediction, place: int, *, panel: str, series: str, x: float)
 def predicted_at(found: Found, places: Sequence[int], fit: Fit, *, intervals: bool = True) -> Prediction:
     """Return the layouts of a search at some places, predicted whole."""
     return predict(found.jobs.take(np.array(places, dtype=np.intp)), fit, intervals=intervals)
-
-
-def joined(parts: Sequence[Jobs]) -> Jobs:
-    """Return the jobs of several searches one after the other, so that all are predicted at once."""
-    columns = {field.name: np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(Jobs)}
-    return Jobs(**columns)

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from falloff.perfmodel.calibrate import ROW_SPREAD, Fit, coordinates_of, covariance_of, sensitivities
-from falloff.perfmodel.jobs import Floats, Jobs
-from falloff.perfmodel.prediction import RATE_PARAMETERS, Prediction, tokens_of, waiting_share
-from falloff.perfmodel.widths import WAITING_DOUBT
+from falloff.perfmodel.calibrate import ROW_SPREAD, Fit
+from falloff.perfmodel.jobs import Floats
+from falloff.perfmodel.prediction import Prediction
+from falloff.perfmodel.ratio import parameter_variance, waiting_doubt
 
 Z90 = statistics.NormalDist().inv_cdf(0.95)
-_MOST_WAITING = 0.98  # as widths.py: a step of nothing but waiting is as uncertain as can be
 KNEE_SHARE = 0.5
 
 
@@ -62,25 +61,12 @@ def predicted_returns(made: Prediction, fit: Fit) -> Returns:
 def weighted_deviations(made: Prediction, fit: Fit, weights: Floats) -> Floats:
     """Return the standard deviations [k] of numbers whose derivatives by the logarithms of rates are weights [k, n].
 
-    As perfmodel.search.chances: by the covariance of the parameters that the jobs share; and by each job's own spread.
-    What is not known of waiting (widths.py) is shared too.
+    By what is not known of the parameters and of waiting, which the jobs share (perfmodel/ratio.py); and by each job's
+    own spread.
     """
-    moves, covariance = _moves(made.jobs, made, fit)
-    together = weights @ moves
-    shared = np.einsum("kp,pq,kq->k", together, covariance, together)
+    shared = parameter_variance(made.jobs, weights, fit) + waiting_doubt(made.steps, weights) ** 2
     own = (weights**2).sum(axis=1) * ROW_SPREAD**2
-    return np.asarray(np.sqrt(np.maximum(shared, 0) + own), dtype=float)
-
-
-def _moves(jobs: Jobs, made: Prediction, fit: Fit) -> tuple[Floats, Floats]:
-    values = fit.values
-    wanted = coordinates_of(jobs, {name: values.parameters[name] for name in RATE_PARAMETERS})
-    waiting = np.clip(waiting_share(made.steps), 0, _MOST_WAITING)
-    moves = np.column_stack([sensitivities(jobs, values, wanted, tokens_of), waiting / (1 - waiting)])
-    covariance = np.zeros((len(wanted) + 1, len(wanted) + 1))
-    covariance[:-1, :-1] = covariance_of(fit, wanted)
-    covariance[-1, -1] = WAITING_DOUBT**2
-    return moves, covariance
+    return np.asarray(np.sqrt(shared + own), dtype=float)
 
 
 def _return_weights(gpus: Floats, totals: Floats, share: Floats) -> Floats:
@@ -131,10 +117,10 @@ def fairest_start(gpus: Floats, totals: Floats) -> int:
 
 
 def isoefficient_batch(batches: Sequence[float], mfus: Floats, target: float) -> float:
-    """Return the smallest batch from which MFU reaches a target, between batches on logarithmic axes; NaN if none does.
+    """Return the smallest batch at which MFU reaches a target, between batches on logarithmic axes; NaN if none does.
 
-    Isoefficiency after Grama, Gupta and Kumar 1993: how fast work must grow with the machine at one efficiency. A batch
-    below that already reaches the target beside larger ones that do not is passed over.
+    Isoefficiency after Grama, Gupta and Kumar 1993: how fast work must grow with the machine at one efficiency. A
+    larger batch may miss the target again, where layouts divide it worse (405B on 128 GPUs).
     """
     good = mfus >= target
     if not good.any():

@@ -14,7 +14,7 @@ from falloff.analysis.domain_pairs import COMPARISONS
 from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
 from falloff.analysis.like_workloads import Compared, compare, comparison_rows
 from falloff.analysis.model_points import job, predicted_rows
-from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
+from falloff.analysis.model_ratios import ratio_columns
 from falloff.analysis.predicted_series import PREDICTED
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
@@ -122,10 +122,7 @@ def _predicted(series: Sequence[_Series], fit: Fit) -> Iterator[dict[str, Any]]:
             "panel": GAIN,
             "series": name,
             "x": domain,
-            "y": float(ratios.ratio[place]),
-            "y_low": float(ratios.low[place]),
-            "y_high": float(ratios.high[place]),
-            "interval": RATIO_INTERVAL,
+            **ratio_columns(ratios, place),
             "n": 1,
             "num_gpus": GPUS,
             "record_id": f"{name}, {domain:g}",

@@ -22,7 +22,7 @@ from falloff.analysis.layout_choice import (
     rate_row,
     rates_without,
 )
-from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
+from falloff.analysis.model_ratios import ratio_columns
 from falloff.analysis.playbook_mixes import (
     GPUS,
     NETWORKS,
@@ -143,10 +143,7 @@ def _scale_rows(gpus: int, found: Found, fit: Fit) -> Iterator[dict[str, Any]]:
             "panel": "scale",
             "series": f"7B on {gpus:,} GPUs",
             "x": float(x),
-            "y": float(gained.ratio[place]),
-            "y_low": float(gained.low[place]),
-            "y_high": float(gained.high[place]),
-            "interval": RATIO_INTERVAL,
+            **ratio_columns(gained, place),
             "n": 1,
             "record_id": f"7B on {gpus} GPUs, {layout_name(made.jobs, place)} over FSDP",
             "chance": float(gained.chance[place]),

@@ -20,7 +20,7 @@ from falloff.analysis.layout_choice import (
     rate_row,
 )
 from falloff.analysis.model_points import published_cells, published_row
-from falloff.analysis.model_ratios import INTERVAL as RATIO_INTERVAL
+from falloff.analysis.model_ratios import ratio_columns
 from falloff.analysis.playbook_mixes import SOURCE, Mixes, cell_row, counts, playbook_mixes, same_cell_row, tied_within
 from falloff.analysis.predicted_series import PREDICTED, own_runs, predict_own
 from falloff.analysis.uncertainty import pool_runs, ratio_interval
@@ -132,10 +132,7 @@ def _scale_rows(gpus: int, found: Found, fit: Fit) -> Iterator[dict[str, Any]]:
             "panel": "scale",
             "series": name,
             "x": float(gpus),
-            "y": float(gained.ratio[place]),
-            "y_low": float(gained.low[place]),
-            "y_high": float(gained.high[place]),
-            "interval": RATIO_INTERVAL,
+            **ratio_columns(gained, place),
             "n": 1,
             "record_id": f"7B on {gpus} GPUs, {name} over FSDP",
             "chance": float(gained.chance[place]),

@@ -9,12 +9,11 @@ import numpy.typing as npt
 from falloff.perfmodel.calibrate import Fit, Predict, coordinates_of, covariance_of, sensitivities, taught_by
 from falloff.perfmodel.jobs import Floats, Jobs, joined
 from falloff.perfmodel.prediction import RATE_PARAMETERS, tokens_of, waiting_share
-from falloff.perfmodel.step import predict_steps
-from falloff.perfmodel.widths import WAITING_DOUBT, reaches, strange_kinds
+from falloff.perfmodel.step import Steps, predict_steps
+from falloff.perfmodel.widths import MOST_WAITING, WAITING_DOUBT, reaches, strange_kinds
 
 # by so much do two launches of one cell differ on our H200s (docs/lab.md), in the logarithm
 LAUNCH_SPREAD = 0.01
-_MOST_WAITING = 0.98  # as of a single rate (widths.py)
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,7 @@ def product_interval(jobs: Jobs, exponents: npt.ArrayLike, fit: Fit, predict: Pr
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         log_rates = np.log(predict(jobs, fit.values))
         variance = parameter_variance(jobs, powers, fit, predict, log_rates)
-        waiting = np.clip(waiting_share(predict_steps(jobs, fit.values)), 0.0, _MOST_WAITING)
-        doubt = WAITING_DOUBT * (powers @ (waiting / (1 - waiting)))
+        doubt = waiting_doubt(predict_steps(jobs, fit.values), powers)
         launches = LAUNCH_SPREAD**2 / 2 * (powers**2).sum(axis=1)
         deviation = np.sqrt(variance + doubt**2 + launches)
         strange = strange_kinds(taught_by(jobs, fit))
@@ -65,6 +63,15 @@ def parameter_variance(
     wanted = coordinates_of(jobs, {name: values.parameters[name] for name in RATE_PARAMETERS})
     moves = powers @ sensitivities(jobs, values, wanted, predict, log_rates)
     return np.asarray(np.maximum(np.einsum("ip,pq,iq->i", moves, covariance_of(fit, wanted), moves), 0.0))
+
+
+def waiting_doubt(steps: Steps, powers: Floats) -> Floats:
+    """Return by how much the logarithm of products of powers [m, n] of steps' rates moves, [m], by what is doubtful.
+
+    Of waiting (widths.py): one deviation of it, which all steps share, so that the sign tells which way.
+    """
+    waiting = np.clip(waiting_share(steps), 0.0, MOST_WAITING)
+    return np.asarray(WAITING_DOUBT * (powers @ (waiting / (1 - waiting))))
 
 
 def exponents_of(num_jobs: int, pairs: Sequence[tuple[int, int]]) -> Floats:

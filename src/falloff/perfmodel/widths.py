@@ -19,7 +19,7 @@ from falloff.perfmodel.jobs import Bools, Floats, Jobs
 # logarithm of the rate: where a third of a step is waiting, 0.15 makes 7.5 %. A source that taught the model its own
 # fabric and layouts needs none. By the interval score of sources held out (docs/perfmodel.md).
 WAITING_DOUBT = 0.15
-_MOST_WAITING = 0.98  # a step of nothing but waiting is as uncertain as can be
+MOST_WAITING = 0.98  # a step of nothing but waiting is as uncertain as can be
 LEAST_SOURCES = 2  # other sources with a framework and a generation, from which on a new one is not strange
 BADLY = 0.10  # share of peak (hardware FLOPs) below which a step waits most of the time
 # Readings of one configuration differ by 2 to 16 % (floors.py): no interval is narrower than half of a row's own spread
@@ -96,7 +96,7 @@ def widened(deviation: Floats, waiting: Floats, seen: Bools | bool) -> Floats:
 
     Of sources that were seen nothing is: the widths are of their own errors.
     """
-    share = np.clip(np.nan_to_num(waiting, nan=_MOST_WAITING), 0.0, _MOST_WAITING)
+    share = np.clip(np.nan_to_num(waiting, nan=MOST_WAITING), 0.0, MOST_WAITING)
     doubt = np.where(seen, 0.0, WAITING_DOUBT) * share / (1 - share)
     return np.asarray(np.sqrt(deviation**2 + doubt**2), dtype=float)
 
