@@ -78,7 +78,7 @@ def _coverage(metered: pd.DataFrame) -> Iterator[CoverageRow]:
     for machine in ("H100", "A100"):
         yield CoverageRow(
             figure=FIGURE,
-            cell=f"watts of a {machine} in training, metered",
+            cell=f"watts of {machine} in training, metered",
             status="missing",
             reason="no source states them with the step, and no such machine is ours",
             n=0,

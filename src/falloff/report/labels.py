@@ -53,7 +53,8 @@ def direct_labels(
         for note, (x, y), place in zip(notes, at, places, strict=True):
             away = (box.x1 - x) / scale if in_margin else 0.0
             note.set_position((-dx_pt if left else away + dx_pt, (place - y) / scale))
-            moved = away > 2 * dx_pt or abs(place - y) > 0.7 * fontsize * scale
+            # a shorter leader than this is a speck beside the text
+            moved = away > 2 * dx_pt or abs(place - y) > 1.3 * fontsize * scale
             assert note.arrow_patch is not None
             note.arrow_patch.set_visible(moved)
 

@@ -381,25 +381,30 @@ def provenance_legend(
     words: Mapping[str, str] | None = None,
     extra: Sequence[Line2D | Patch] = (),
     rows: int = 1,
+    bands: bool = True,
 ) -> None:
     """Say below the figure how measured, imported, published and predicted are drawn, those that are in `table`.
 
     `published` gives each published source its own open marker, by the words for the legend; `words` says more than
-    a provenance's bare name.
+    a provenance's bare name. Without `bands` predictions are dashed lines alone.
     """
-    handles: list[Line2D | Patch] = []
+    handles: list[Line2D | Patch | tuple[Patch, Line2D]] = []
+    texts: list[str] = []
     for provenance in style.PROVENANCES:
         if provenance not in set(table["provenance"]):
             continue
+        named = (words or {}).get(provenance, provenance)
         if provenance == "predicted":
-            handles.append(Patch(facecolor="none", edgecolor=style.INK, hatch="////", linestyle="--", label=provenance))
-        elif provenance == "published" and published:
-            handles.extend(_mark_handle(provenance, name, marker) for name, marker in published.items())
+            handles.append(_prediction_handle(band=bands))
+            texts.append(named)
         else:
-            named = (words or {}).get(provenance, provenance)
-            handles.append(_mark_handle(provenance, named, style.MARKS[provenance].marker))
+            sources = published if provenance == "published" and published else {}
+            for name, marker in (sources or {named: style.MARKS[provenance].marker}).items():
+                handles.append(_mark_handle(provenance, name, marker))
+                texts.append(name)
     handles.extend(extra)
-    fig.legend(handles=handles, loc="outside lower center", ncols=-(-len(handles) // rows))
+    texts.extend(str(handle.get_label()) for handle in extra)
+    fig.legend(handles=handles, labels=texts, loc="outside lower center", ncols=-(-len(handles) // rows))
 
 
 def constructed_handle(words: str) -> Line2D:
@@ -426,6 +431,12 @@ def lost_handle(words: str) -> Line2D:
 def star_handle(words: str) -> Line2D:
     """Return what a legend says of the rows with a star behind their names."""
     return Line2D([], [], linestyle="none", marker="$*$", markersize=3.6, color=style.INK, label=words)
+
+
+def _prediction_handle(*, band: bool) -> Line2D | tuple[Patch, Line2D]:
+    """Return what a legend shows of predictions: the line within its band, as they are drawn."""
+    line = Line2D([], [], color=style.INK, linestyle="--", linewidth=1.0)
+    return (Patch(facecolor="none", edgecolor=style.INK, hatch="////", alpha=0.35), line) if band else line
 
 
 def _mark_handle(provenance: str, words: str, marker: str) -> Line2D:
