@@ -65,7 +65,7 @@ class Workspace:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=1200,
             check=False,
         )
         said = done.stdout + done.stderr
