@@ -25,6 +25,8 @@ PAGE = {
     "figures",
     "record_ids",
     "command",
+    "ablation",
+    "beside",
 }
 
 

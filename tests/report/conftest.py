@@ -148,6 +148,8 @@ def _claims():
             "figures": ["strong_scaling; no_such_figure", "", "strong_scaling"],
             "record_ids": ["; ".join(f"row-{number}" for number in range(100)), "", ""],
             "command": "falloff claims",
+            "ablation": [None, None, "with latency zero 9 %, not so; so at 4 of 4 ends"],
+            "beside": ["a flat one; and another", None, None],
         }
     )
 

@@ -56,6 +56,15 @@ def test_no_word_of_a_statement_is_lost_by_wrapping() -> None:
     assert all(word in text.split() for word in rows[0][-1].split())
 
 
+def test_no_word_is_broken_where_there_is_room_for_it() -> None:
+    rows = [
+        ("C4, InfiniBand", "holds in direction", "published", "AllGather", "0.0 % [-0.9, 0.9] (predicted)", "It falls.")
+    ]
+    lines = list(wrapped(("claim", "verdict", "evidence", "stated", "ours", "statement"), rows, 80))
+    assert max(map(len, lines)) <= 80
+    assert {"InfiniBand", "direction", "(predicted)"} <= set(" ".join(lines).split())
+
+
 def test_a_changed_verdict_is_marked_and_named() -> None:
     text = "\n".join(claims_lines(CLAIMS, 120))
     assert "Changed since config/claims.yaml was last written: C2." in text

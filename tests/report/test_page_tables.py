@@ -67,6 +67,15 @@ def test_the_first_reason_is_shown_and_the_others_are_folded(claims: pd.DataFram
     assert "<li>but less</li><li>and late.</li>" in folded
 
 
+def test_what_stands_beside_and_what_is_left_with_a_term_off_are_folded_under_heads_of_their_own(
+    claims: pd.DataFrame,
+) -> None:
+    text = claims_html(claims, FIGURES)
+    assert "deciding nothing</p><ul><li>a flat one</li><li>and another</li></ul>" in text
+    assert "switched off</p><ul><li>with latency zero 9\N{NO-BREAK SPACE}%, not so</li>" in text
+    assert text.count("switched off") == text.count("deciding nothing") == 1
+
+
 def test_the_least_error_has_its_mark_and_every_goal_says_whether_it_is_met(elements: Any) -> None:
     common = {"n": 1200, "naive": 19.0, "constant": 30.0, "regression": 14.0, "peer": "a tool", "peer_error": 4.5}
     scores = pd.DataFrame(

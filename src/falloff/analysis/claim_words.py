@@ -6,14 +6,19 @@ from falloff.analysis.claim_ablation import WHAT_IFS
 from falloff.analysis.claims import Checked, Decided, words_of
 from falloff.spec.claims import Verdict
 
+# statistics that are a count of GPUs at which something comes to be; it may never
+_CROSSINGS = ("crossing", "crossing_of_groups")
+_NEVER = "never"
+
 
 def why(one: Decided) -> str:
-    """Return the sentence of why: what the deciding checks found, and the claim's remark.
+    """Return the sentence of why: what the deciding checks found, those that fail first, and the claim's remark.
 
-    Where these compare no number that the claim states, the model's check that does is told too. Where the model alone
-    speaks, a second sentence says what is left of it with its mechanism off.
+    Where these compare no number that the claim states, the model's check that does is told too. What is left of the
+    model's word with its mechanism off is told by `ablations`.
     """
     there = [each for each in one.checks if each.outcome != "no rows"]
+    there.sort(key=lambda each: each.outcome != "fails")
     roles = _roles(one.verdict)
     parts = [_sentence(each) for each in there if each.check.role in roles]
     if roles == ("decides",) and not any(each.check.stated is not None for each in one.deciding):
@@ -22,10 +27,8 @@ def why(one: Decided) -> str:
         parts.insert(0, one.claim.undecidable or "no row of ours is of it")
     if one.remark:
         parts.append(one.remark)
-    sentences = ["; ".join(part.strip().rstrip(".") for part in parts)]
-    if one.verdict.startswith("model") and (off := ablations(one)):
-        sentences.append(off)
-    return " ".join(f"{text[:1].upper()}{text[1:]}." for text in sentences)
+    text = "; ".join(part.strip().rstrip(".") for part in parts)
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _roles(verdict: Verdict) -> tuple[str, ...]:
@@ -40,7 +43,9 @@ def _sentence(one: Checked) -> str:
     text = f"{what.what}: {words_of(found.value, what)} ({', '.join(one.kinds)}, {n} {'row' if n == 1 else 'rows'})"
     if what.stated is not None and np.isfinite(found.value):
         gap, unit = abs(found.value - what.stated), "points" if what.unit == "%" else what.unit
-        text += f", {gap:,.{what.digits}f} {unit} from the stated {words_of(what.stated, what)}".replace("  ", " ")
+        allowed = f" ({what.tolerance or 0:g} allowed)" if gap > (what.tolerance or 0) else ""
+        distance = f"{gap:,.{what.digits}f} {unit}".rstrip() + allowed
+        text += f", {distance} from the stated {words_of(what.stated, what)}"
         low, high = one.interval
         if np.isfinite(low) and np.isfinite(high):
             inside = "inside" if low <= what.stated <= high else "outside"
@@ -57,7 +62,8 @@ def ablation_words(one: Checked) -> str:
     offs = []
     for name, value in ablated.without.items():
         so = "still so" if ablated.survives[name] else "not so"
-        offs.append(f"with {WHAT_IFS[name].words} {words_of(value, one.check)}, {so}")
+        found = _NEVER if one.check.measure in _CROSSINGS and not np.isfinite(value) else words_of(value, one.check)
+        offs.append(f"with {WHAT_IFS[name].words} {found}, {so}")
     return f"{'; '.join(offs)}; so at {ablated.kept} of {ablated.ends} ends of its parameters' 90 %"
 
 

@@ -13,6 +13,7 @@ _LEAST_WIDTH = 72
 _GAP = 2
 _CHANGED = "changed"
 _MOST_RECORDS = 24
+_ROOMY_WIDTH = 100  # below it a column is no wider than its longest word
 # of the width that is left beside claim, verdict and evidence
 _SHARES = {"stated": 0.22, "ours": 0.26, "statement": 0.52}
 
@@ -40,12 +41,15 @@ def _cells(row: dict[Any, Any]) -> Iterator[str]:
 def wrapped(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Yield rows under a header in columns, the last three wrapped so that no line is longer than a width.
 
-    The others are as wide as their longest word needs, and at most as their longest text.
+    No word is broken where the width has room for the longest of each column.
     """
     columns = list(zip(header, *rows, strict=True))
-    fixed = [min(max(map(len, column)), 14) for column in columns[: -len(_SHARES)]]
+    words = [max(len(word) for text in column for word in text.split() or [""]) for column in columns]
+    roomy = width >= _ROOMY_WIDTH
+    fixed = [min(max(map(len, column)), 14) for column in columns] if roomy else words
+    fixed = [max(size, word) for size, word in zip(fixed, words, strict=True)][: -len(_SHARES)]
     left = width - sum(fixed) - _GAP * (len(header) - 1)
-    widths = [*fixed, *(max(8, int(left * share)) for share in _SHARES.values())]
+    widths = [*fixed, *_last_widths(words[-len(_SHARES) :], left)]
     for place, row in enumerate((header, *rows)):
         cells = [textwrap.wrap(text, size) or [""] for text, size in zip(row, widths, strict=True)]
         for line in range(max(map(len, cells))):
@@ -53,6 +57,17 @@ def wrapped(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) ->
             yield (" " * _GAP).join(part.ljust(size) for part, size in zip(parts, widths, strict=True)).rstrip()
         if place == 0:
             yield "-" * width
+
+
+def _last_widths(words: Sequence[int], left: int) -> list[int]:
+    """Return the widths of the columns that share what is left: by share, but none below its longest word but the last.
+
+    Where there is no room for that, by share alone.
+    """
+    shared = [max(8, int(left * share)) for share in _SHARES.values()]
+    *others, _ = (max(word, size) for word, size in zip(words, shared, strict=True))
+    last = left - sum(others)
+    return [*others, last] if last >= 8 else shared
 
 
 def claim_lines(claims: pd.DataFrame, checks: pd.DataFrame, width: int) -> Iterator[str]:

@@ -13,6 +13,7 @@ from falloff.report.contents import place_of
 from falloff.report.evidence import COLUMNS, evidence
 from falloff.spec.reading import read_yaml
 
+_MOST_PLACES = 3
 COVERAGE_COLUMNS = ("figure", "cell", "status", "reason", "n")
 
 
@@ -140,9 +141,15 @@ def _source(name: str, provenance: str, references: pd.Series, homes: Sequence[_
         provenance=provenance,
         num_records=len(references),
         folders=folders,
-        address=home.address if home else None,
+        address=home.address if home else _places(provenance, references),
         licence=home.licence if home else None,
     )
+
+
+def _places(provenance: str, references: pd.Series) -> str | None:
+    """Return where a published source without a folder says it stands, by its records; None of others."""
+    different = list(dict.fromkeys(str(reference) for reference in references if reference))
+    return "; ".join(different) if provenance == "published" and 0 < len(different) <= _MOST_PLACES else None
 
 
 def _native_folders(references: Iterable[str]) -> tuple[Path, ...]:

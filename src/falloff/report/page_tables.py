@@ -16,7 +16,7 @@ from falloff.report.page_figures import percent, share_bar, shares_of
 SEVERAL = "; "  # parts the figures, claims and records of one row
 CLAIM_COLUMNS = (
     *("claim", "statement", "grade", "source", "stated", "ours", "value", "verdict", "evidence", "why", "figures"),
-    *("record_ids", "command"),
+    *("record_ids", "command", "ablation", "beside"),
 )
 QUESTION_COLUMNS = ("number", "question", "answer", "figures", "claims")
 # a verdict's mark and what it amounts to
@@ -29,6 +29,8 @@ VERDICTS: Mapping[str, tuple[str, str]] = {
     "cannot be decided": ("?", "open"),
 }
 _MOST_RECORDS = 60
+# columns that are folded under a claim, and their heads
+_FOLDED = {"ablation": "The model with a term switched off", "beside": "Beside it, and deciding nothing"}
 
 
 def claims_html(claims: pd.DataFrame, figures: Collection[str]) -> str:
@@ -87,20 +89,27 @@ def _verdict(verdict: str) -> str:
 
 
 def _because(row: Mapping[Any, Any], figures: Collection[str]) -> str:
-    """Return the first reason and the figures, and folded the other reasons, the records and how it is come by."""
+    """Return the first reason and the figures, and folded all else: what remains, stands beside, and the records."""
     first, *others = _parts(_text(row["why"])) or [""]
     links = _figure_links(_text(row["figures"]), figures)
     records = _parts(_text(row["record_ids"]))
     named = ", ".join(escaped(record) for record in records[:_MOST_RECORDS])
     rest = f" and {len(records) - _MOST_RECORDS:,} more" if len(records) > _MOST_RECORDS else ""
     command = _text(row["command"])
-    folded = [f"<ul>{''.join(f'<li>{prose(reason)}</li>' for reason in others)}</ul>"] if others else []
+    folded = [_listed("", others)]
+    folded += [_listed(head, _parts(_text(row[name]))) for name, head in _FOLDED.items()]
     folded += [f'<p class="records">{counted(len(records), "record")}: {named}{rest}</p>'] if records else []
     folded += [f"<p><code>{escaped(command)}</code></p>"] if command else []
     shown = f'<span class="aside">{links}</span>' if links else ""
-    detail = f"<details><summary>What it rests on</summary>{''.join(folded)}</details>" if folded else ""
+    detail = f"<details><summary>What it rests on</summary>{''.join(folded)}</details>" if any(folded) else ""
     end = "." if first and not first.endswith(".") else ""
     return f"{prose(first)}{end}{shown}{detail}"
+
+
+def _listed(head: str, items: Sequence[str]) -> str:
+    """Return items as a list under a head, nothing where there are none."""
+    above = f"<p>{head}</p>" if head and items else ""
+    return f"{above}<ul>{''.join(f'<li>{prose(item)}</li>' for item in items)}</ul>" if items else ""
 
 
 def questions_html(questions: pd.DataFrame, figures: Collection[str], claims: Collection[str]) -> str:
