@@ -50,11 +50,16 @@ def tables(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_table_has_every_claim(capsys: pytest.CaptureFixture[str], tables: Path) -> None:
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_table_has_every_claim(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tables: Path, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     assert main(["claims", "--tables", str(tables)]) == 0
     out = capsys.readouterr().out
-    assert "C4, EFA" in out
-    assert "C20" in out
+    # a narrow table wraps a name between its words
+    assert {"C4,", "EFA", "C20"} <= set(out.split())
+    assert max(map(len, out.splitlines())) <= width
 
 
 @pytest.mark.parametrize("name", ["C4", "c4", "C4, EFA"])

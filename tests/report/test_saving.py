@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.lines import Line2D
 
 from falloff.report import panels, saving, style
 
@@ -37,6 +38,17 @@ def test_noise_in_the_last_bits_does_not_move_a_byte_of_the_pdf(tmp_path, frame)
         steps = np.linspace(1.0, 2.0, 2000)
         ax.set_yscale("log")
         ax.scatter(steps, np.exp(steps) * (1 + noise * np.sin(1e4 * steps)))
+        texts = {"title": "t", "finding": "f", "caption": "c", "alt": "a"}
+        saving.save_figure(fig, tmp_path / name, frame(), **texts)
+    assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()
+
+
+def test_a_sum_of_powers_of_two_is_written_alike_from_above_and_below(tmp_path, frame):
+    # 100.4146875 points from below of a figure of 216 lie between two numbers of six decimals
+    for name, noise in (("one", 1e-11), ("two", -1e-11)):
+        fig, axes = panels.new_figure(1, 1, width_in=3.0, height_in=3.0)
+        fig.add_artist(Line2D([0, 1], [(100.4146875 + noise) / 216] * 2))
+        axes.flat[0].plot([1, 2], [1, 2])
         texts = {"title": "t", "finding": "f", "caption": "c", "alt": "a"}
         saving.save_figure(fig, tmp_path / name, frame(), **texts)
     assert (tmp_path / "one.pdf").read_bytes() == (tmp_path / "two.pdf").read_bytes()

@@ -5,16 +5,22 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.backends import backend_pdf
 from matplotlib.figure import Figure
+from matplotlib.path import Path as Curve
 from matplotlib.text import Text
+from matplotlib.transforms import Affine2D, Transform
 
 from falloff.outputs import whole_file
 from falloff.report import style
 from falloff.report.evidence import COLUMNS, evidence
+
+# of no round number in decimals or in powers of two, and far below what prints
+_OFF_TIES_PT = 2.3e-7
 
 
 def save_figure(
@@ -57,22 +63,30 @@ def save_figure(
 
 @contextmanager
 def _pdf_numbers_rounded() -> Iterator[None]:
-    """Let matplotlib write PDF coordinates with 5 decimals of a point in place of 10.
+    """Let matplotlib write PDF coordinates so that noise in their last digits does not show.
 
     One of six runs of strong_scaling on one machine differed in the tenth decimal of one coordinate (matplotlib 3.11,
-    numpy 2.4, 2026-11-30; the cause was not established), and the same figure must be the same bytes.
+    numpy 2.4, 2026-11-30; the cause was not established), and the same figure must be the same bytes. So numbers have 5
+    decimals of a point in place of 10. Layout likes sums of powers of two, such as 339.4146875, which lie between two
+    roundings (one of two runs of collective_regimes, the sixth decimal of paths): all are moved, by less than shows.
     """
     exact: Callable[[object], bytes] = backend_pdf.pdfRepr
+    paths: Callable[..., Any] = backend_pdf.PdfFile.pathOperations
 
     def rounded(value: object) -> bytes:
         # adding zero takes the sign off a rounded -0.0
-        return exact(round(float(value), 5) + 0.0 if isinstance(value, float | np.floating) else value)
+        return exact(round(float(value) + _OFF_TIES_PT, 5) + 0.0 if isinstance(value, float | np.floating) else value)
+
+    def moved(path: Curve, transform: Transform, *more: Any, **named: Any) -> Any:
+        return paths(path, transform + Affine2D().translate(_OFF_TIES_PT, _OFF_TIES_PT), *more, **named)
 
     backend_pdf.pdfRepr = rounded
+    backend_pdf.PdfFile.pathOperations = staticmethod(moved)  # type: ignore[method-assign]
     try:
         yield
     finally:
         backend_pdf.pdfRepr = exact
+        backend_pdf.PdfFile.pathOperations = staticmethod(paths)  # type: ignore[method-assign]
 
 
 def counts_by_provenance(table: pd.DataFrame) -> dict[str, int]:
