@@ -57,8 +57,8 @@ def test_the_table_has_every_claim(
     monkeypatch.setenv("COLUMNS", str(width))
     assert main(["claims", "--tables", str(tables)]) == 0
     out = capsys.readouterr().out
-    # a narrow table wraps a name between its words
-    assert {"C4,", "EFA", "C20"} <= set(out.split())
+    assert "C4, EFA" in out
+    assert "C20" in out
     assert max(map(len, out.splitlines())) <= width
 
 

@@ -41,13 +41,15 @@ def _cells(row: dict[Any, Any]) -> Iterator[str]:
 def wrapped(header: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> Iterator[str]:
     """Yield rows under a header in columns, the last three wrapped so that no line is longer than a width.
 
-    No word is broken where the width has room for the longest of each column.
+    The first column, by which a person asks for one row, is not wrapped. No word is broken where the width has room for
+    the longest of each column.
     """
     columns = list(zip(header, *rows, strict=True))
     words = [max(len(word) for text in column for word in text.split() or [""]) for column in columns]
     roomy = width >= _ROOMY_WIDTH
     fixed = [min(max(map(len, column)), 14) for column in columns] if roomy else words
     fixed = [max(size, word) for size, word in zip(fixed, words, strict=True)][: -len(_SHARES)]
+    fixed[0] = max(map(len, columns[0]))
     left = width - sum(fixed) - _GAP * (len(header) - 1)
     widths = [*fixed, *_last_widths(words[-len(_SHARES) :], left)]
     for place, row in enumerate((header, *rows)):
