@@ -1,7 +1,6 @@
 """The table of figure generations: does the faster GPU scale worse, by MFU, exposed communication and energy."""
 
 import dataclasses
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,20 +10,19 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.analysis.efficiency import Row, mfu
 from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
 from falloff.analysis.generation_pairs import COMPARISONS
 from falloff.analysis.like_workloads import compare, comparison_rows
 from falloff.analysis.mfu_factors import mfu_factors
 from falloff.analysis.model_points import job, predicted_rows, published_row
 from falloff.analysis.model_ratios import ratio_columns
+from falloff.analysis.own_cells import METRICS, measured_rows, predicted_of_cells
 from falloff.analysis.predicted_series import (
     PREDICTED,
     PUBLISHED,
     PublishedSeries,
     is_fsdp_of_network,
     own_runs,
-    predict_own,
     published_series,
 )
 from falloff.perfmodel.calibrate import Fit
@@ -34,8 +32,7 @@ from falloff.perfmodel.jobs import Jobs, Precision, joined, stack
 from falloff.perfmodel.prediction import Prediction, predict
 from falloff.perfmodel.ratio import product_interval
 from falloff.perfmodel.search import Question
-from falloff.spec.cluster import HARDWARE, find_cluster
-from falloff.spec.hardware import read_all_hardware
+from falloff.spec.cluster import find_cluster
 from falloff.units import GIGA, TERA
 
 FIGURE = "generations"
@@ -52,7 +49,6 @@ SMALL, LARGE = "llama2-7b", "llama2-70b"
 NAMES = {SMALL: "7B", LARGE: "70B"}
 GPUS = {SMALL: (8, 16, 32, 64, 128, 256, 512, 1024, 2048), LARGE: (64, 128, 256, 512, 1024, 2048)}
 LOCAL_BATCH = 2
-METRICS = ("mfu", "exposed_share", "tokens_per_joule")
 FACTORS = ("gemm_share", "other_compute_share", "kept_share")
 # between which the share that communication leaves is compared
 FACTOR_GPUS = (128, 2048)
@@ -82,8 +78,8 @@ def tabulate(runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.Da
         *_ratios(made[SMALL], fit),
         *(row for series in published for row in _published(series)),
         *comparison_rows(pairs, panel=PAIRS),
-        *_measured(measured),
-        *_of_our_cells(measured, fit),
+        *measured_rows(measured, series="7B, H200, ours", x="num_gpus"),
+        *predicted_of_cells(measured, fit, name="7B, H200, the same cells, {}".format, x="num_gpus"),
     ]
     covered = _coverage(made, published, len(measured), len(pairs))
     return points.points_frame(rows), coverage_frame(covered)
@@ -219,41 +215,6 @@ def _published(series: PublishedSeries) -> Iterator[dict[str, Any]]:
     more = {"machine": series.machine, "kind": "same cells"}
     names = [f"{name}, the same cells"] * len(series.cells)
     yield from predicted_rows(series.made, "mfu", panel="mfu", series=names, xs=list(series.gpus), **more)
-
-
-def _measured(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    if not len(runs):
-        return
-    known = read_all_hardware(HARDWARE)
-    metrics: dict[str, points.Metric] = {
-        "mfu": functools.partial(mfu, known=known),
-        "exposed_share": points.exposed_share,
-        "tokens_per_joule": _tokens_per_joule,
-    }
-    groups = list(points.groups(runs, ("cell_id",)))
-    for panel, metric in metrics.items():
-        spreads = points.pools(groups, metric)
-        for group in groups:
-            x = float(group.iloc[0]["num_gpus"])
-            row = points.point(group, metric, panel=panel, series="7B, H200, ours", x=x, spreads=spreads)
-            if row["y"] is not None:
-                yield {**row, "machine": "H200", "kind": "measured"}
-
-
-def _of_our_cells(runs: pd.DataFrame, fit: Fit) -> Iterator[dict[str, Any]]:
-    """Yield what the model says of our own cells, each once."""
-    if not len(runs):
-        return
-    each = runs.drop_duplicates("cell_id").reset_index(drop=True)
-    made = predict_own(each, fit)
-    for metric in METRICS:
-        more = {"machine": "H200", "kind": "same cells"}
-        names = [f"7B, H200, the same cells, {name}" for name in each["cell_id"]]
-        yield from predicted_rows(made, metric, panel=metric, series=names, xs=list(each["num_gpus"]), **more)
-
-
-def _tokens_per_joule(row: Row) -> float:
-    return 1 / points.energy_per_token_j(row)
 
 
 def _coverage(

@@ -9,19 +9,17 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
-from falloff.analysis.efficiency import Row, mfu, number
 from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
 from falloff.analysis.like_workloads import rated_cells
 from falloff.analysis.model_points import PublishedCells, job, predicted_rows, published_row
-from falloff.analysis.predicted_series import own_runs, predict_own
+from falloff.analysis.own_cells import METRICS, measured_rows, predicted_of_cells
+from falloff.analysis.predicted_series import own_runs
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.counting import layer_params
 from falloff.perfmodel.jobs import Floats, Jobs, joined
 from falloff.perfmodel.prediction import predict
 from falloff.perfmodel.search import Question
-from falloff.spec.cluster import HARDWARE
-from falloff.spec.hardware import read_all_hardware
 
 FIGURE = "model_size"
 CLUSTER = "h100-sxm-ib400"
@@ -30,7 +28,6 @@ GPUS, MORE_GPUS = 512, 2048
 LOCAL_BATCH = 2
 # tokens a GPU and step of the predicted ones and of our runs beside them
 OWN_TOKENS = LOCAL_BATCH * 4096
-METRICS = ("mfu", "exposed_share", "tokens_per_joule")
 FSDP, BEST = "FSDP", "fastest layout"
 DRAWN = ((FSDP, GPUS), (FSDP, MORE_GPUS), (BEST, GPUS))
 MPT_GPUS, PLAYBOOK_GPUS = 128, (128, 512)
@@ -51,8 +48,8 @@ def tabulate(runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.Da
     rows = [
         *_predictions(fit),
         *(row for name, found in held.items() if found is not None for row in _published(name, found)),
-        *_measured(own),
-        *_of_our_cells(own, fit),
+        *measured_rows(own, series="ours, 2 H200", x="params"),
+        *predicted_of_cells(own, fit, name="ours, the same cells, {}".format, x="params"),
     ]
     return points.points_frame(rows), coverage_frame(_coverage(rows))
 
@@ -141,40 +138,6 @@ def _own(runs: pd.DataFrame) -> pd.DataFrame:
     own = own_runs(runs)
     sharded = (own["num_gpus"] == 2) & (own["dp_shard"] == 2) & own["compile"].eq(True)
     return own[sharded & (own["microbatch"] * own["seq"] == OWN_TOKENS)].reset_index(drop=True)
-
-
-def _measured(runs: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    if not len(runs):
-        return
-    metrics: dict[str, points.Metric] = {
-        "mfu": functools.partial(mfu, known=read_all_hardware(HARDWARE)),
-        "exposed_share": points.exposed_share,
-        "tokens_per_joule": _tokens_per_joule,
-    }
-    groups = list(points.groups(runs, ("cell_id",)))
-    for panel, metric in metrics.items():
-        spreads = points.pools(groups, metric)
-        for group in groups:
-            x = number(points.rows_of(group)[0], "params")
-            row = points.point(group, metric, panel=panel, series="ours, 2 H200", x=x, spreads=spreads)
-            if row["y"] is not None:
-                yield {**row, "machine": "H200", "kind": "measured"}
-
-
-def _tokens_per_joule(row: Row) -> float:
-    return 1 / points.energy_per_token_j(row)
-
-
-def _of_our_cells(runs: pd.DataFrame, fit: Fit) -> Iterator[dict[str, Any]]:
-    """Yield what the model says of our own cells, each once."""
-    if not len(runs):
-        return
-    each = runs.drop_duplicates("cell_id").reset_index(drop=True)
-    made = predict_own(each, fit)
-    for metric in METRICS:
-        names = [f"ours, the same cells, {name}" for name in each["cell_id"]]
-        xs = [float(size) for size in each["params"]]
-        yield from predicted_rows(made, metric, panel=metric, series=names, xs=xs, machine="H200", kind="same cells")
 
 
 def _coverage(rows: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:

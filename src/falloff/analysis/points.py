@@ -201,6 +201,11 @@ def energy_per_token_j(row: Row) -> float:
     return number(row, "draw_w") / tokens_per_gpu_s(row) if math.isnan(from_energy) else from_energy
 
 
+def tokens_per_joule(row: Row) -> float:
+    """Return tokens a joule of all GPUs, NaN where nothing metered them."""
+    return 1 / energy_per_token_j(row)
+
+
 def exposed_share(row: Row) -> float:
     """Return the share of a traced step in which communication runs and no compute kernel does; NaN without a trace."""
     return number(row, "trace_exposed_comm_s") / number(row, "trace_span_s")

@@ -26,7 +26,7 @@ FIGURE = "power_per_token"
 METRICS: dict[str, points.Metric] = {
     "draw_w": lambda row: number(row, "draw_w"),
     "energy_per_token_j": points.energy_per_token_j,
-    "tokens_per_joule": lambda row: 1 / points.energy_per_token_j(row),
+    "tokens_per_joule": points.tokens_per_joule,
 }
 
 
