@@ -363,7 +363,8 @@ def test_a_signal_ends_every_lane_and_keeps_what_is_sealed(tmp_path: Path, monke
     assert launcher.wait() == 128 + signal.SIGTERM
     assert processes_of(run_id) == []
     assert events_of(sealed)[-1]["outcome"] == "ok"
-    assert rawlog.read_open_events(cut.run_dir)[-1]["event"] == "interrupted"
+    # the sampler of power, a process of its own, may write once more before it is ended
+    assert "interrupted" in [event["event"] for event in rawlog.read_open_events(cut.run_dir)]
     ranks_that(monkeypatch, COMPLETES)
     assert [(run.repeat, outcome) for run, outcome in measure_batch([sealed, cut])] == [(1, "ok"), (2, "ok")]
     assert events_of(sealed)[0]["run_id"] != events_of(cut)[0]["run_id"] != run_id
