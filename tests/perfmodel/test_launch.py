@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from falloff.perfmodel.launch import launch_seconds
@@ -38,3 +40,18 @@ def test_a_small_network_on_our_h200_waits_for_its_host_as_measured():
     found = launch_seconds(jobs(*cells), PRIORS)
     measured = [0.476, 0.312, 0.554, 0.425]
     assert 4 * 24 * (found.forward_s + found.backward_s) == pytest.approx(measured, rel=0.12)
+
+
+def test_hosts_that_wait_for_sends_start_a_layer_later_with_each_tensor_parallel_rank():
+    own = {"framework": "nanotron", "pp": 2, "dp_shard": 1, "sharding": "none"}
+    found = launch_seconds(jobs(*({**own, "tp": tp} for tp in (2, 4, 8))), PRIORS)
+    first, second, third = found.forward_s + found.backward_s
+    assert third - second == pytest.approx(2 * (second - first))
+    assert second - first == pytest.approx(2 * PRIORS.get("drained_s_per_rank", "nanotron"))
+
+
+@pytest.mark.parametrize("changes", [{"pp": 1}, {"tp": 1}, {"framework": "megatron"}])
+def test_nothing_drains_the_queue_without_a_pipeline_or_tensor_parallelism_or_in_another_program(changes):
+    own = {"framework": "nanotron", "pp": 2, "tp": 8, "dp_shard": 1, "sharding": "none", **changes}
+    slower = dataclasses.replace(PRIORS, fitted={("drained_s_per_rank", own["framework"]): 0.01})
+    assert launch_seconds(jobs(own), slower).forward_s == launch_seconds(jobs(own), PRIORS).forward_s

@@ -100,3 +100,42 @@ def test_sends_that_are_described_first_take_longer() -> None:
         float(pipeline.send_s(jobs_of(pp=4, framework=name), values)[0]) for name in ("other", "nanotron")
     )
     assert described > plain + 20 * values.get("host_s_per_kernel", "nanotron") * 0.99
+
+
+def stalls(*gpus: int, **changes: Any) -> list[float]:
+    """Return stall_s of nanotron's pipelines on so many GPUs each, as its published runs stall."""
+    fitted = {("stalling_share", "nanotron"): 0.0025, ("send_stall_s", "nanotron"): 0.25}
+    values = Values(parameters=VALUES.parameters, fitted=fitted)
+    stated = {"pp": 4, "framework": "nanotron", **changes}
+    return [float(pipeline.stall_s(jobs_of(dp_replicate=count // 4, **stated), values)[0]) for count in gpus]
+
+
+def test_sends_stall_where_more_runs_than_not_have_a_stalling_gpu() -> None:
+    few, half, many = stalls(64, 280, 512)
+    assert few < 0.001
+    assert many > 0.24
+    assert half == pytest.approx(0.125, rel=0.1)  # 1 - exp(-0.0025 x 277) is a half
+
+
+@pytest.mark.parametrize("changes", [{"pp": 1}, {"framework": "megatron"}])
+def test_no_send_stalls_in_one_stage_or_where_hosts_do_not_wait_for_it(changes: dict[str, Any]) -> None:
+    assert stalls(4096, **changes) == [0.0]
+
+
+def test_a_stage_in_the_middle_stalls_on_both_sides() -> None:
+    fitted = {("stalling_share", "nanotron"): 0.05, ("send_stall_s", "nanotron"): 1.0}
+    parameters = by_name((*collectives.PARAMETERS, *compute.PARAMETERS, *pipeline.PARAMETERS))
+    values = Values(parameters=parameters, fitted=fitted)
+    one = np.ones(1)
+    times = {
+        "layer_forward_s": FORWARD * one,
+        "layer_backward_s": BACKWARD * one,
+        "first_s": 0 * one,
+        "last_s": 0 * one,
+    }
+    ends, middle = (
+        schedule(jobs_of(pp=pp, num_microbatches=100, dp_replicate=256, framework="nanotron"), values, **times)
+        for pp in (2, 4)
+    )
+    assert ends.send_s[0] == pytest.approx(200 + 2, rel=0.02)
+    assert middle.send_s[0] == pytest.approx(400 + 6, rel=0.02)

@@ -37,6 +37,12 @@ _TENSOR_PARALLEL_KERNELS = 6.0
 # microbatch where it takes 3.5 sharded by itself
 _COMPILED_TENSOR_KERNELS = 21.0
 _CONTEXT_PARALLEL_KERNELS = 26.0
+# Programs whose hosts wait for the device at each send of a pipeline (nanotron reads a tensor's shape from the device,
+# _recv_meta of pipeline_parallel/p2p.py), while tensor parallelism has compute, collectives and sends take turns in one
+# queue (CUDA_DEVICE_MAX_CONNECTIONS=1, asserted in its tensor_parallel/nn.py). Its published steps of more than one
+# stage take 2.5 to 3 ms more a layer, microbatch and rank of tp, however few the tokens; those of one stage do not.
+_DRAINS_QUEUE = ("nanotron",)
+_FORWARD_SHARE = 1 / 3
 
 PARAMETERS = (
     Parameter(
@@ -51,6 +57,17 @@ PARAMETERS = (
         "launch_host_bare), but 38 us within training, by autograd and modules (its 1B runs without compilation, 4.7 "
         "ms a layer of 123 kernels): a slow virtual host. The prior is their geometric mean",
         group_priors={"falloff": 38.0e-6, "maxtext": 4.0e-6},
+    ),
+    Parameter(
+        name="drained_s_per_rank",
+        prior=0.3e-3,
+        spread=1.5,
+        low=1e-6,
+        high=20e-3,
+        shared_by="framework",
+        meaning="host seconds that each rank of a tensor-parallel group adds to a layer's start, in a pipeline whose "
+        "hosts wait for the device at each send",
+        source="eight collectives a layer and microbatch, at the time of one kernel's start by an idle host (38 us)",
     ),
 )
 
@@ -77,6 +94,8 @@ def launch_seconds(jobs: Jobs, values: Values) -> LaunchSeconds:
     tensor_kernels = np.where(of_torch & jobs.compiled, _COMPILED_TENSOR_KERNELS, _TENSOR_PARALLEL_KERNELS)
     added = added + np.where(jobs.tp > 1, tensor_kernels, 0.0)
     added = added + np.where((jobs.cp > 1) & of_torch, _CONTEXT_PARALLEL_KERNELS, 0.0)
+    drains = np.isin(jobs.framework, _DRAINS_QUEUE) & (jobs.pp > 1) & (jobs.tp > 1)
+    drained_s = np.where(drains, jobs.tp * values.of("drained_s_per_rank", jobs), 0.0)
     forward, backward = (
         np.where(
             gated,
@@ -86,5 +105,6 @@ def launch_seconds(jobs: Jobs, values: Values) -> LaunchSeconds:
         for place in (0, 1)
     )
     return LaunchSeconds(
-        forward_s=(forward + regions[0] + added) * kernel_s, backward_s=(backward + regions[1] + added) * kernel_s
+        forward_s=(forward + regions[0] + added) * kernel_s + _FORWARD_SHARE * drained_s,
+        backward_s=(backward + regions[1] + added) * kernel_s + (1 - _FORWARD_SHARE) * drained_s,
     )

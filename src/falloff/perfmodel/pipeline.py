@@ -23,6 +23,26 @@ PARAMETERS = (
         meaning="share of the sends between stages that no compute hides once the pipeline is full",
         source="Megatron-LM, schedules.py: without interleaving send and receive block; with it they are overlapped",
     ),
+    Parameter(
+        name="stalling_share",
+        prior=0.001,
+        spread=1.0,
+        low=1e-6,
+        high=0.05,
+        shared_by="framework",
+        meaning="share of GPUs beside which every send of a pipeline stalls, where hosts wait for each send",
+        source="a guess, as wide as it is: one GPU in a thousand with a link or a host that is not well",
+    ),
+    Parameter(
+        name="send_stall_s",
+        prior=0.010,
+        spread=2.0,
+        low=1e-5,
+        high=2.0,
+        shared_by="framework",
+        meaning="seconds that such a send takes longer, whatever its bytes",
+        source="a guess, as wide as it is: some time-out of a network or a host, from one to a hundred milliseconds",
+    ),
 )
 
 
@@ -32,6 +52,8 @@ PARAMETERS = (
 _DESCRIBES_MESSAGES = ("nanotron",)
 _DESCRIPTION_BYTES = 56.0
 _DESCRIPTION_KERNELS = 20.0
+# A step is predicted as the likelier of two is, stalled or not, without a jump where both are as likely.
+_ODDS_POWER = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +104,21 @@ def send_s(jobs: Jobs, values: Values) -> Floats:
     return seconds + np.where(described, 2 * small_s + host_s, 0.0)
 
 
+def stall_s(jobs: Jobs, values: Values) -> Floats:
+    """Return by how many seconds [n] a send of a typical run stalls, for programs whose hosts wait for each send.
+
+    All ranks of a pipeline wait for the slowest, so that one stalling GPU of any stage or replica is enough: of N GPUs
+    with a share q of such, a run has one with the chance 1 - exp(-q N). nanotron's published pipelines take 0.28 s more
+    for each message that the busiest stage handles, whatever its bytes, or nothing; of 16 GPUs 5 %, of 128 17 %, of 512
+    80 % do (docs/perfmodel.md).
+    """
+    stalls = np.isin(jobs.framework, _DESCRIBES_MESSAGES) & (jobs.pp > 1)
+    if not stalls.any():
+        return np.zeros(len(jobs))
+    odds = np.expm1(values.of("stalling_share", jobs) * jobs.gpus) ** _ODDS_POWER
+    return np.where(stalls, values.of("send_stall_s", jobs) * (1 - 1 / (1 + odds)), 0.0)
+
+
 def schedule(
     jobs: Jobs,
     values: Values,
@@ -118,12 +155,13 @@ def schedule(
     filled = np.minimum(np.asarray(weight_gradient_s) * (pp - 1), filling)
     sends = np.where(pp > 1, 2.0 * vpp * count, 0.0)
     crossings = np.where(pp > 1, 2.0 * (pp - 1), 0.0)
-    one = send_s(jobs, values)
+    one, stall = send_s(jobs, values), stall_s(jobs, values)
     hidden = np.where(vpp > 1, 0.5, 1.0)  # interleaved schedules send beside compute
+    handled = np.where(pp > 2, 2.0, 1.0) * sends  # a stage in the middle has neighbours on both sides
     return Pipeline(
         work_s=count * mean_stage,
         imbalance_s=count * (slowest - mean_stage),
         bubble_s=filling - filled,
-        send_s=one * (sends * values.of("send_exposed", jobs) * hidden + crossings),
+        send_s=one * (sends * values.of("send_exposed", jobs) * hidden + crossings) + stall * (handled + crossings),
         transfer_s=one * (sends + crossings),
     )
