@@ -26,7 +26,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ("MPT FSDP, H100", "interconnect and PyTorch are not stated; the regression learns each column of this one table"),
     ("TorchTitan", "its H100s are of a rare kind (96 GB, 500 W), and its rows are of PyTorch from 2024 to 2026"),
     ("Llama 3", "two rows of one run, whose failures, pipeline order and balance are told in prose alone"),
-    ("playbook", "nanotron's badly laid out runs wait in ways that no other source shows"),
+    ("playbook", "the picks that lose most are runs whose sends stalled, which no column tells (docs/perfmodel.md)"),
     ("MPT retention", "the loss is a few per cent, as large as what differs between runs"),
     (
         "memory, reserved",
