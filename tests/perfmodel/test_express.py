@@ -124,6 +124,29 @@ def test_float16_gradients_of_megatron_are_kept_in_16_bits():
     assert (half.gradient_bytes, brain.gradient_bytes) == (2, 4)
 
 
+@pytest.mark.parametrize(
+    ("framework", "precision", "reduced"),
+    [
+        ("Megatron-LM", "bf16", 4),
+        ("Megatron-LM", "fp8", 4),
+        ("NeMo (DGX Cloud recipe)", "bf16", 4),
+        ("NeMo (DGX Cloud recipe)", "fp8", 2),
+        ("Megatron-Bridge/Megatron-Core", "bf16", 2),
+        ("NVIDIA NeMo Framework Release 25.09", "fp8", 2),
+    ],
+)
+def test_a_megatrons_recipe_says_in_how_many_bits_gradients_are_reduced(framework, precision, reduced):
+    job = job_of(framework=framework, precision=precision, year="2025", zero_stage_or_fsdp="")
+    assert job.reduce_bytes == job.gradient_bytes == reduced
+
+
+def test_weights_are_gathered_in_8_bits_where_a_row_is_of_fp8_and_its_program_can():
+    columns = {"gpu": "B200-SXM", "framework": "Megatron-Bridge/Megatron-Core", "year": "2026"}
+    found = {name: job_of(precision=name, **columns).float8_gather for name in ("bf16", "fp8", "mxfp8", "nvfp4")}
+    assert found == {"bf16": False, "fp8": True, "mxfp8": False, "nvfp4": False}
+    assert not job_of(precision="fp8").float8_gather
+
+
 def test_megatron_bridges_ddp_shards_its_optimizer():
     columns = {"zero_stage_or_fsdp": "ddp", "year": "2025"}
     assert job_of(framework="Megatron-Bridge/Megatron-Core", **columns).sharding == "zero1"

@@ -1,6 +1,6 @@
 import pytest
 
-from falloff.perfmodel.frameworks import NAMES, compiles_loss, habits_of
+from falloff.perfmodel.frameworks import BY_NAME, NAMES, compiles_loss, habits_of
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,21 @@ def test_programs_have_eras():
     assert habits_of("DeepSpeed ZeRO-3", 2021).name == "deepspeed-v0.3"
     assert habits_of("DeepSpeed 0.11.1", 2023).name == "deepspeed"
     assert habits_of("NVIDIA NeMo Framework Release 23.09", 2022).replays_graphs
+
+
+def test_the_rounds_of_mlperf_have_habits_of_their_own():
+    third, fourth = (habits_of("NVIDIA NeMo Framework Release 23.09", year) for year in (2023, 2024))
+    assert (third.float8_gather, fourth.float8_gather) == (False, True)
+    assert third.reduce_bytes == fourth.reduce_bytes == 2
+    assert habits_of("NVIDIA NeMo Framework Release 25.09", 2025).stages_within
+    assert not habits_of("NVIDIA NeMo Framework Release 25.04", 2025).stages_within
+
+
+def test_a_name_of_ours_is_the_program_and_no_submission_of_it():
+    assert BY_NAME["megatron"] is habits_of("Megatron-LM", 2024)
+    assert not BY_NAME["megatron"].replays_graphs
+
+
+def test_nemo_of_2022_kept_its_activations():
+    assert habits_of("NeMo Megatron", 2022).recompute == "none"
+    assert habits_of("Megatron-LM", 2022).recompute == "full"

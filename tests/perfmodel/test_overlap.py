@@ -170,3 +170,12 @@ def test_several_jobs_are_not_played_at_once() -> None:
                       microbatch=1, num_microbatches=1)] * 2)  # fmt: skip
     with pytest.raises(ValueError, match="one job is played at a time, found 2"):
         played(jobs, SETTINGS["hidden"])
+
+
+def test_a_chunks_communication_runs_beside_as_many_microbatches_as_there_are_stages() -> None:
+    def beside(**changes: Any) -> float:
+        stated = {"sharding": "zero1", "framework": "megatron", "pp": 4, "vpp": 2, "num_microbatches": 16, **changes}
+        return float(overlap.microbatches_beside(jobs_of(**stated))[0])
+
+    assert (beside(), beside(num_microbatches=2)) == (4, 2)
+    assert beside(vpp=1) == beside(framework="deepspeed") == beside(sharding="zero3") == 1

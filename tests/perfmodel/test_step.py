@@ -32,6 +32,8 @@ LAYOUTS = [
     {"dp_shard": 8, "tp": 8, "recompute": "full"},
     {"dp_shard": 4, "tp": 2, "pp": 4, "num_microbatches": 8},
     {"dp_shard": 4, "pp": 4, "vpp": 2, "num_microbatches": 8, "sharding": "zero1"},
+    {"dp_shard": 4, "pp": 4, "vpp": 2, "num_microbatches": 8, "sharding": "zero1", "framework": "megatron"},
+    {"dp_shard": 32, "sharding": "zero1", "framework": "megatron", "bucket_params": 768e6},
     {"dp_shard": 4, "cp": 8, "recompute": "selective"},
     {"dp_shard": 16, "sharding": "none", "num_microbatches": 2},
     {"dp_shard": 2, "tp": 4, "sequence_parallel": False, "sharding": "zero2"},
@@ -82,6 +84,13 @@ def test_more_accumulation_at_one_microbatch_never_lowers_the_rate() -> None:
     for layout in LAYOUTS:
         rates = predict(*(job(**{**layout, "num_microbatches": 8 * count}) for count in (1, 2, 4, 8))).tokens_per_gpu_s
         assert (np.diff(rates) >= -1e-9 * rates[:-1]).all(), layout
+
+
+def test_an_interleaved_pipeline_hides_what_one_microbatch_could_not() -> None:
+    stated = {"dp_shard": 64, "tp": 4, "pp": 8, "vpp": 4, "num_microbatches": 8, "sharding": "zero1"}
+    jobs = (job("llama2-70b", framework=name, **stated) for name in ("megatron", "other"))
+    whole_chunks, by_microbatch = predict(*jobs).data_parallel.exposed_s
+    assert 0 < whole_chunks < by_microbatch / 2
 
 
 def test_tensor_parallelism_beyond_a_node_is_slower_than_within() -> None:

@@ -1,6 +1,7 @@
 """The collectives of a step: as torch calls them under a pretended world, and as sharding and padding say."""
 
 import json
+import math
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from falloff.perfmodel import collectives, compute, overlap, traffic
+from falloff.perfmodel import collectives, compute, overlap, pipeline, traffic
 from falloff.perfmodel.effects import Effects
 from falloff.perfmodel.jobs import Job, Jobs, Shape, stack
 from falloff.perfmodel.parameters import Values, by_name
@@ -224,3 +225,42 @@ def test_reducing_by_buckets_moves_as_much_in_more_calls() -> None:
     (few, whole), (many, same) = reduced("other"), reduced("nanotron")
     assert many > 10 * few
     assert whole == pytest.approx(same)
+
+
+def test_weights_in_8_bits_halve_what_layers_gather_and_nothing_else() -> None:
+    def moved(kind: str, place: str, **changes: Any) -> float:
+        calls = traffic.data_parallel(jobs_of(dp_shard=64, sharding="zero1", **changes))
+        return sum(float(c.count[0] * c.message_bytes[0]) for c in calls if (c.kind, c.place) == (kind, place))
+
+    for kind, place, share in (("all_gather", "layer", 0.5), ("all_gather", "last", 1), ("reduce_scatter", "layer", 1)):
+        assert moved(kind, place, float8_gather=True) == pytest.approx(share * moved(kind, place))
+
+
+def test_larger_buckets_move_as_much_in_fewer_calls_and_less_time() -> None:
+    def layers(**changes: Any) -> tuple[float, float, float]:
+        jobs = jobs_of(dp_shard=1024, sharding="zero1", framework="megatron", **changes)
+        calls = [c for c in traffic.data_parallel(jobs) if (c.kind, c.place) == ("reduce_scatter", "layer")]
+        seconds = traffic.data_parallel_seconds(jobs, VALUES).reduce.layer[0]
+        count = sum(float(c.count[0]) for c in calls)
+        return count, sum(float(c.count[0] * c.message_bytes[0]) for c in calls), float(seconds)
+
+    many, few, grown = layers(), layers(bucket_params=4e8), layers(bucket_params_per_rank=1e6)
+    assert many[0] > few[0] > grown[0] > 0
+    assert many[1] == pytest.approx(few[1]) == pytest.approx(grown[1])
+    assert grown[2] < few[2] < many[2]
+    assert layers(bucket_params=math.inf)[0] == 1
+
+
+def test_fsdp_and_interleaved_chunks_have_no_buckets() -> None:
+    stated = {"dp_shard": 64, "bucket_params": 1e12}
+    assert traffic.layers_together(jobs_of(**stated))[0] == 1
+    chunks = jobs_of(**stated, sharding="zero1", framework="megatron", pp=4, vpp=2, num_microbatches=8)
+    assert traffic.layers_together(chunks)[0] == 4
+
+
+def test_stages_within_a_domain_send_by_nvlink_and_leave_data_parallelism_to_the_fabric() -> None:
+    stated = {"tp": 4, "pp": 8, "cp": 2, "dp_shard": 8, "sharding": "zero1", "num_microbatches": 8}
+    around, within = (jobs_of(cluster="gb200-nvl72-ib400", **stated, stages_within=name) for name in (False, True))
+    assert [traffic.group(axis, around)[1][0] for axis in ("pp", "shard")] == [1, 16]
+    assert [traffic.group(axis, within)[1][0] for axis in ("pp", "shard")] == [8, 2]
+    assert pipeline.send_s(within, WHOLE)[0] < pipeline.send_s(around, WHOLE)[0] / 2

@@ -44,6 +44,9 @@ _SHARDINGS: dict[str, Sharding] = {
 _RECOMPUTES = ("none", "selective", "full")
 _OFFLOAD = re.compile(r"(?:cpu (?:optimizer )?|full )offload(?!\s*=\s*false)")
 _UNFUSED = ("unfused", "fused softmax", "no flash", "eager", "math")
+# Weights of these are gathered in 8 bits by programs that can. mxfp8's two copies, by rows and by columns, are made of
+# the gathered bf16 (frameworks.py), and 4-bit ones were too (FP8_PARAM_GATHER=False of MLPerf v5.1's fp4 runs).
+_GATHERED_IN_8_BITS = ("fp8", "float8")
 # With frozen weights backward passes the error on (one product a layer) and forms no weight gradients (the other).
 _FROZEN_BACKWARD = 0.5
 _MOST_TOKENS = 1e10  # of a rank's microbatch: beyond, a column holds something else
@@ -143,6 +146,7 @@ def _habits(cell: Cell, habits: Habits, layout: "_Layout") -> dict[str, Any]:
         "recompute": cast(Recompute, recompute),
         "sequence_parallel": (habits.sequence_parallel if parallel is None else parallel) and layout.tp > 1,
         "replays_graphs": habits.replays_graphs,
+        "stages_within": habits.stages_within,
         "accumulates_in_product": habits.accumulates_in_product,
         "compiled": habits.compiled if compiled is None else compiled,
         "loss_compiled": compiles_loss(habits, cell.text("framework_version"), cell.count("year")),
@@ -160,20 +164,19 @@ def _task(cell: Cell, habits: Habits, precision: Precision) -> dict[str, Any]:
         raise ValueError(f"task is {task!r}; allowed: pretrain, sft, lora")
     whole = 4.0 if precision == "float32" else habits.param_bytes
     gradient = habits.float16_gradient_bytes if precision == "float16" else habits.gradient_bytes
-    if task == "lora":
-        tiny = 0.01  # of a per cent of the parameters or so: adapters of rank 16
-        return {
-            "task_factor": _FROZEN_BACKWARD,
-            "param_bytes": whole,
-            "reduce_bytes": habits.reduce_bytes * tiny,
-            "state_bytes": habits.state_bytes * tiny,
-            "gradient_bytes": gradient * tiny,
-        }
+    reduced = habits.reduce_bytes
+    if habits.low_precision_halves and precision in ("float8", "float4"):
+        gradient, reduced = 2.0, 2.0
+    tiny = 0.01 if task == "lora" else 1.0  # of a per cent of the parameters or so: adapters of rank 16
     return {
+        "task_factor": _FROZEN_BACKWARD if task == "lora" else 1.0,
         "param_bytes": whole,
-        "reduce_bytes": habits.reduce_bytes,
-        "state_bytes": habits.state_bytes,
-        "gradient_bytes": gradient,
+        "reduce_bytes": reduced * tiny,
+        "state_bytes": habits.state_bytes * tiny,
+        "gradient_bytes": gradient * tiny,
+        "float8_gather": habits.float8_gather and cell.text("precision").casefold() in _GATHERED_IN_8_BITS,
+        "bucket_params": habits.bucket_params,
+        "bucket_params_per_rank": habits.bucket_params_per_rank,
     }
 
 

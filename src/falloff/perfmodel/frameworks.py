@@ -5,6 +5,7 @@ the published cells; docs/perfmodel.md lists them. A row that states a field is 
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 from falloff.perfmodel.jobs import Recompute, Sharding
@@ -31,9 +32,14 @@ class Habits:
     state_bytes: float = 12.0
     gradient_bytes: float = 4.0
     float16_gradient_bytes: float = 4.0  # the same where a row is of float16
+    low_precision_halves: bool = False  # whether gradients are kept and reduced in 16 bits where a row is of 8 or 4
+    float8_gather: bool = False  # whether layers' weights are gathered in 8 bits where a row is of fp8 (not mxfp8)
+    bucket_params: float = 0.0  # as in Job
+    bucket_params_per_rank: float = 0.0
     overlaps: bool = True
     reshards_after_forward: bool = True
     replays_graphs: bool = False
+    stages_within: bool = False  # as in Job
     accumulates_in_product: bool = False
     interleaves: bool = False  # one layer a virtual stage, where a source with a pipeline leaves vpp blank
     microbatch_tokens: int = 8192  # a rank's tokens of a microbatch, where a source leaves the microbatch blank
@@ -59,15 +65,51 @@ _MEGATRON = Habits(
     sequence_parallel=True,
     accumulates_in_product=True,
     float16_gradient_bytes=2.0,  # arguments.py turns accumulate_allreduce_grads_in_fp32 on for bf16 alone
+    # buckets close at the larger of 40,000,000 and 1,000,000 x ranks, so that latency does not rule collectives of many
+    # ranks (megatron/core/distributed/distributed_data_parallel_config.py, bucket_size)
+    bucket_params=40e6,
+    bucket_params_per_rank=1e6,
+)
+_NEMO = dataclasses.replace(
+    _MEGATRON,
+    source="NeMo 2's performance scripts: gradients reduced in fp32 for bf16 (bf16_mixed), in bf16 for fp8, whose "
+    "weights are gathered in fp8 but for mxfp8 (NVIDIA/NeMo, scripts/performance/helpers.py, set_precision_configs; "
+    "nemo/collections/llm/recipes/precision/mixed_precision.py); buckets of 128 Mi (megatron_comm_overlap.py)",
+    low_precision_halves=True,
+    float8_gather=True,
+    bucket_params=128 * 1024**2,
+    bucket_params_per_rank=0.0,
+)
+# mxfp8 sends bf16 through the buffer of gradients (reuse_grad_buf_for_mxfp8_param_ag; Megatron Core,
+# megatron/core/distributed/param_and_grad_buffer.py); Bridge's fp4_param_gather came on 2026-04-21 (ecbd4ead5)
+_BRIDGE = dataclasses.replace(
+    _NEMO,
+    source="Megatron-Bridge's performance recipes: grad_reduce_in_fp32 off for every precision (perf_recipes/"
+    "_common.py, _benchmark_common; scripts/performance before), weights gathered in fp8 but for mxfp8 and nvfp4 "
+    "(training/mixed_precision.py), buckets of 128 Mi (training/comm_overlap.py)",
+    reduce_bytes=2.0,
+    gradient_bytes=2.0,
 )
 # The submissions' logs do not say vpp. NeMo's recipe of the same network, GPT-3 175B in 8 stages, has 12 for its 96
 # layers (NVIDIA/dgxc-benchmarking, GPT-3 175B), and no submission would run 8 microbatches through 8 plain stages.
 _MLPERF = dataclasses.replace(
     _MEGATRON,
-    source=f"MLPerf submissions of NVIDIA's stack, with CUDA graphs: {_MEGATRON.source}",
+    source="MLPerf submissions of NVIDIA's stack, with CUDA graphs: Megatron Core under NeMo, distributed optimizer, "
+    "gradients reduced in bf16 (mlcommons/training_results_v3.0, v4.0, NVIDIA/benchmarks/gpt3, grad_sync_dtype; v5.0, "
+    "v5.1, llama31_405b, llama31_8b, pretrain.py, grad_reduce_in_fp32=False), overlap_grad_reduce and "
+    "overlap_param_gather, weights gathered in fp8 (v4.0 on, config_common.sh, FP8_PARAMS; not for fp4)",
     interleaves=True,
     replays_graphs=True,
+    reduce_bytes=2.0,
+    gradient_bytes=2.0,
+    float8_gather=True,
+    bucket_params=768e6,  # v5.1, llama31_8b, BUCKET_SIZE; the other networks' pipelines reduce whole chunks
+    bucket_params_per_rank=0.0,
 )
+# v5.1's config_common.sh: TP_PP_DP_MAPPING, so that a model of 64 GPUs lies in one NVLink domain (SEGMENT=16 trays)
+_MLPERF_51 = dataclasses.replace(_MLPERF, stages_within=True)
+# v3.0 and v3.1 (2023): conf/megatron_gpt_config.yaml and conf/custom.yaml have no fp8_params yet
+_MLPERF_2023 = dataclasses.replace(_MLPERF, float8_gather=False)
 # Before 2022-05 (Korthikanti et al., arXiv 2205.05198) Megatron had neither sequence parallelism, nor selective
 # recomputation, nor a distributed optimizer; its gradients were reduced after the backward pass in one piece
 # (allreduce_gradients of megatron/training.py, v2.x), with fp32 buffers only for bf16 (fp16 reduces in fp16).
@@ -83,9 +125,21 @@ _MEGATRON_V2 = dataclasses.replace(
     overlaps=False,
     reduce_bytes=2.0,
     accumulates_in_product=False,
+    bucket_params=math.inf,  # all gradients of a type in one buffer (allreduce_gradients, v2.5)
+    bucket_params_per_rank=0.0,
 )
 # --gradient-accumulation-fusion came early in 2022 (megatron/fused_kernels, fused_weight_gradient_dense)
 _MEGATRON_2022 = dataclasses.replace(_MEGATRON_V2, accumulates_in_product=True)
+# conf/training/gpt3/5b.yaml of its tables' days (2b8b56d3, 261d93af, b20f85d4, 3579cdb3; 82b98b24 had 4 of 24 layers)
+_NEMO_2022 = dataclasses.replace(
+    _MEGATRON_2022,
+    source="NeMo Megatron 2022: Megatron-LM's ways, but activations are kept: activations_checkpoint_num_layers 0 of "
+    "method block for 5B, 1 of 6 or selective for 175B (NVIDIA/NeMo-Framework-Launcher, conf/training/gpt3)",
+    recompute="none",
+)
+# MEMORY_OPT_ALLREDUCE_SIZE of deepspeed/runtime/engine.py since 2020-02; reduce_bucket_size and allgather_bucket_size
+# of ZeRO-1 and 2 (deepspeed/runtime/zero/config.py)
+_DEEPSPEED_BUCKET = 5e8
 _MEGATRON_DEEPSPEED = Habits(
     name="megatron-deepspeed",
     source="Megatron-DeepSpeed: ZeRO-1 with the pipeline engine, gradients reduced after the last microbatch "
@@ -95,6 +149,7 @@ _MEGATRON_DEEPSPEED = Habits(
     overlaps=False,
     reduce_bytes=2.0,
     float16_gradient_bytes=2.0,
+    bucket_params=_DEEPSPEED_BUCKET,
 )
 _DEEPSPEED = Habits(
     name="deepspeed",
@@ -104,6 +159,7 @@ _DEEPSPEED = Habits(
     reduce_bytes=2.0,
     gradient_bytes=2.0,
     float16_gradient_bytes=2.0,
+    bucket_params=_DEEPSPEED_BUCKET,
 )
 # v0.3.15: before each gather of a parameter the host waits for the device (torch.cuda.synchronize in _allgather_param,
 # partition_parameters.py), so that next to nothing runs beside compute; traffic.py has what its lists of parts cost.
@@ -191,16 +247,18 @@ _BY_WORD: tuple[tuple[str, Habits], ...] = (
     ("paddle", _PADDLE),
     ("torchtune", _TORCHTUNE),
     ("lit-gpt", _OTHER),
+    ("25.09", _MLPERF_51),  # the containers of MLPerf v5.1
     ("nvidia", _MLPERF),  # MLPerf names the container alone: 'PyTorch NVIDIA Release 25.09' runs NeMo
+    ("megatron-bridge", _BRIDGE),
+    ("nemo", _NEMO),
     ("megatron", _MEGATRON),
-    ("nemo", _MEGATRON),
     ("flagscale", _MEGATRON),
     ("ngc", _MLPERF),
     ("dgl", _MLPERF),
 )
-# by our own names, which need not hold the word that tables use; of several under one name the first
+# by our own names, which need not hold the word that tables use; of several under one name the first, or as listed
 BY_NAME = {habits.name: habits for _, habits in reversed(_BY_WORD)} | {
-    habits.name: habits for habits in (_OTHER, _MEGATRON_V2, _DEEPSPEED_V03)
+    habits.name: habits for habits in (_OTHER, _MEGATRON, _MEGATRON_V2, _DEEPSPEED_V03)
 }
 NAMES = tuple(sorted(BY_NAME))
 # torchtitan turned the compilation of its loss off on 2024-12-18 (e8977b00) and built compiled losses again from
@@ -209,8 +267,10 @@ _EAGER_LOSS_UNTIL = 2024
 _EAGER_LOSS_TORCH = "torch 2.7"
 # what a program was before a year, the earliest first
 _ERAS: dict[str, tuple[tuple[int, Habits], ...]] = {
-    _MEGATRON.name: ((2022, _MEGATRON_V2), (2023, _MEGATRON_2022)),
-    _DEEPSPEED.name: ((2022, _DEEPSPEED_V03),),
+    _MLPERF.source: ((2024, _MLPERF_2023),),
+    _MEGATRON.source: ((2022, _MEGATRON_V2), (2023, _MEGATRON_2022)),
+    _NEMO.source: ((2023, _NEMO_2022),),
+    _DEEPSPEED.source: ((2022, _DEEPSPEED_V03),),
 }
 
 
@@ -222,7 +282,7 @@ def habits_of(framework: str, year: int | None = None) -> Habits:
     name = framework.casefold()
     for word, habits in _BY_WORD:
         if word in name:
-            eras = _ERAS.get(habits.name, ()) if year is not None and habits is not _MLPERF else ()
+            eras = _ERAS.get(habits.source, ()) if year is not None else ()
             return next((older for first, older in eras if (year or 0) < first), habits)
     return _OTHER
 

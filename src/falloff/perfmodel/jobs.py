@@ -96,6 +96,9 @@ class Job:
     reduce_bytes: float = 4.0  # of a gradient as it is reduced
     state_bytes: float = 12.0  # of master weight and optimizer states, a parameter
     gradient_bytes: float = 4.0  # of a gradient as it is kept
+    float8_gather: bool = False  # whether layers' parameters, multiplied in 8 bits, are gathered in 8 bits as well
+    bucket_params: float = 0.0  # that are gathered and reduced together at least, of what is not FSDP; else by layer
+    bucket_params_per_rank: float = 0.0  # the same of programs whose buckets grow with the ranks
     flash_attention: bool = True
     causal: bool = True  # whether attention skips the masked half
     compiled: bool = False
@@ -107,6 +110,7 @@ class Job:
     clips_gradients: bool = True  # by their norm over all parameters
     replays_graphs: bool = False  # CUDA graphs: the host starts a layer's kernels at once
     accumulates_in_product: bool = False  # weight gradients of a microbatch, added to float32 sums by the product
+    stages_within: bool = False  # whether a pipeline's stages lie within data parallelism and not around it
     framework: str = "torchtitan"
     nccl_minor: int = 21  # of NCCL 2; from 23 on it has PAT
     task_factor: float = 1.0  # backward over forward cost where weights are frozen (LoRA): see cells.py
@@ -162,6 +166,9 @@ class Jobs:
     reduce_bytes: Floats
     state_bytes: Floats
     gradient_bytes: Floats
+    float8_gather: Bools
+    bucket_params: Floats
+    bucket_params_per_rank: Floats
     flash_attention: Bools
     causal: Bools
     compiled: Bools
@@ -173,6 +180,7 @@ class Jobs:
     clips_gradients: Bools
     replays_graphs: Bools
     accumulates_in_product: Bools
+    stages_within: Bools
     task_factor: Floats
     recompute_stated: Bools
     microbatch_stated: Bools

@@ -30,6 +30,12 @@ PARAMETERS = (
 
 # overlap_param_gather (Megatron Core, distributed optimizer); DeepSpeed and nanotron gather before the next step begins
 _GATHERS_BESIDE_FORWARD = ("megatron",)
+# In the interleaved schedule a chunk's gradients are reduced after its last microbatch, and the next chunk's parameters
+# gathered from the first microbatch of the one before on; a chunk's microbatches run pp at a time (Megatron Core,
+# pipeline_parallel/schedules.py, forward_backward_pipelining_with_interleaving: grad_sync_func, param_sync_func,
+# microbatch_group_size_per_vp_stage; since 2023-05-08, d2de701ea9). Each is one bucket: chunks after the first and
+# stages after the first are not split (distributed_data_parallel.py, disable_bucketing).
+_LAUNCHES_BY_CHUNK = ("megatron",)
 # every module's parameters are released after its forward pass, the repeated one too (stage3.py, release_sub_module)
 _GATHERS_FOR_RECOMPUTATION = ("deepspeed-v0.3",)
 
@@ -49,6 +55,10 @@ class Parts:
     def times(self, factor: Floats | float) -> "Parts":
         """Return the seconds so many times."""
         return Parts(first=self.first * factor, layer=self.layer * factor, last=self.last * factor)
+
+    def by_layers(self, together: Floats) -> "Parts":
+        """Return the parts with so many layers taken as one."""
+        return dataclasses.replace(self, layer=self.layer * together)
 
     def where(self, mask: Bools | Floats) -> "Parts":
         """Return the seconds where a mask holds, and none elsewhere."""
@@ -146,6 +156,22 @@ def gathers_beside_forward(jobs: Jobs) -> Bools:
     """Return whether parameters are gathered beside the next step's forward pass [n], not before it."""
     found: Bools = (jobs.zero_stage == 1) & jobs.distributed_overlap & np.isin(jobs.framework, _GATHERS_BESIDE_FORWARD)
     return found
+
+
+def launches_by_chunk(jobs: Jobs) -> Bools:
+    """Return whether a pipeline gathers and reduces whole chunks beside the next chunk's microbatches [n]."""
+    found: Bools = (
+        (jobs.vpp > 1) & (jobs.zero_stage < 2) & jobs.distributed_overlap & np.isin(jobs.framework, _LAUNCHES_BY_CHUNK)
+    )
+    return found
+
+
+def microbatches_beside(jobs: Jobs) -> Floats:
+    """Return beside how many microbatches' compute of the next layers a layer's communication may run [n].
+
+    One, the first or the last, but where an interleaved pipeline takes a chunk's microbatches pp at a time.
+    """
+    return np.where(launches_by_chunk(jobs), np.minimum(jobs.pp, jobs.num_microbatches), 1.0)
 
 
 def repeats(jobs: Jobs) -> tuple[Floats, Floats, Floats]:

@@ -91,9 +91,14 @@ def message_bytes(jobs: Jobs) -> Floats:
     return 2.0 * jobs.microbatch * jobs.seq / jobs.cp * jobs.hidden / jobs.tp
 
 
+def stage_stride(jobs: Jobs) -> Floats:
+    """Return how many ranks lie from one stage to the next [n]: the mesh's outermost axis, or next after tp and cp."""
+    return np.where(jobs.stages_within, jobs.tp * jobs.cp, jobs.gpus / jobs.pp)
+
+
 def send_s(jobs: Jobs, values: Values) -> Floats:
-    """Return the seconds [n] of one send to the next stage; stages are the mesh's outermost axis."""
-    stride = jobs.gpus / jobs.pp
+    """Return the seconds [n] of one send to the next stage."""
+    stride = stage_stride(jobs)
     neighbours = np.where(stride * jobs.pp <= jobs.gpus_per_node, jobs.pp, 1.0)
     seconds = send_recv_s(message_bytes(jobs), jobs.pp, neighbours, jobs, values)
     described = np.isin(jobs.framework, _DESCRIBES_MESSAGES) & (jobs.pp > 1)

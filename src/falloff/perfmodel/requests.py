@@ -127,6 +127,8 @@ def _choices(request: Request, habits: Habits) -> dict[str, Any]:
         "reduce_bytes": stated(request.reduce_bytes, habits.reduce_bytes),
         "state_bytes": habits.state_bytes,
         "gradient_bytes": habits.gradient_bytes,
+        "bucket_params": habits.bucket_params,
+        "bucket_params_per_rank": habits.bucket_params_per_rank,
         "sequence_parallel": habits.splits_sequence(request.layout["tp"]),
         "compiled": stated(request.compiled, habits.compiled),
         "flash_attention": stated(request.flash_attention, habits.flash_attention),

@@ -231,22 +231,25 @@ def _data_parallel(
 ) -> DataParallel:
     """Return what data parallelism exposes on the last stage, which has the head; a single stage has both ends."""
     alone, half_s = jobs.pp == 1, waits.last_s / 2
+    forward = overlap.Parts(
+        first=np.where(alone, ends.embedding_forward.total_s, 0.0),
+        layer=layer.forward_s + waits.forward_s,
+        last=ends.head_forward.total_s + half_s,
+    )
+    backward = overlap.Parts(
+        first=np.where(alone, ends.embedding_backward.total_s, 0.0),
+        layer=layer.backward_s + layer.recompute_s + waits.backward_s,
+        last=ends.head_backward.total_s + half_s,
+    )
+    together, beside = traffic.layers_together(jobs), overlap.microbatches_beside(jobs)
     return exposed_data_parallel(
         jobs,
         values,
-        layers=layers_of_stage(jobs),
-        forward=overlap.Parts(
-            first=np.where(alone, ends.embedding_forward.total_s, 0.0),
-            layer=layer.forward_s + waits.forward_s,
-            last=ends.head_forward.total_s + half_s,
-        ),
-        backward=overlap.Parts(
-            first=np.where(alone, ends.embedding_backward.total_s, 0.0),
-            layer=layer.backward_s + layer.recompute_s + waits.backward_s,
-            last=ends.head_backward.total_s + half_s,
-        ),
-        gather=gathers.gather,
-        reduce=gathers.reduce,
-        replicate=gathers.replicate,
+        layers=layers_of_stage(jobs) / together,
+        forward=forward.by_layers(together).times(beside),
+        backward=backward.by_layers(together).times(beside),
+        gather=gathers.gather.by_layers(together),
+        reduce=gathers.reduce.by_layers(together),
+        replicate=gathers.replicate.by_layers(together),
         effects=effects_on,
     )

@@ -1,7 +1,8 @@
 """The collectives of a step: kind, group, bytes and count on one rank, for every layout; and their seconds.
 
-Axes lie as TorchTitan's and Megatron's meshes do, tp innermost, then cp, dp_shard, dp_replicate, pp: which of a group's
-ranks share a node follows. Sizes are those of the calls (AllGather: what comes out, ReduceScatter: what goes in).
+Axes lie as TorchTitan's and Megatron's meshes do, tp innermost, then cp, dp_shard, dp_replicate, pp (pp before dp_shard
+where stages lie within: Megatron's use_tp_pp_dp_mapping): which of a group's ranks share a node follows. Sizes are the
+calls' (AllGather: what comes out, ReduceScatter: what goes in).
 """
 
 from dataclasses import dataclass
@@ -13,9 +14,9 @@ from falloff.perfmodel.collectives import SECONDS, Kind
 from falloff.perfmodel.effects import ALL, Effects, padded
 from falloff.perfmodel.jobs import Floats, Jobs
 from falloff.perfmodel.memory_ops import effective_bandwidth
-from falloff.perfmodel.overlap import Parts, repeats
+from falloff.perfmodel.overlap import Parts, launches_by_chunk, repeats
 from falloff.perfmodel.parameters import Values
-from falloff.perfmodel.pipeline import layers_of_stage, message_bytes
+from falloff.perfmodel.pipeline import layers_of_stage, message_bytes, stage_stride
 from falloff.units import MIB
 
 Axis = Literal["shard", "replicate", "tp", "cp", "ep", "pp"]
@@ -73,10 +74,17 @@ def group(axis: Axis, jobs: Jobs) -> tuple[Floats, Floats]:
         "cp": (jobs.cp, jobs.tp),
         "ep": (jobs.ep, jobs.tp),
         "shard": (shard, jobs.tp),
-        "replicate": (replicas, jobs.tp * jobs.cp * jobs.dp_shard),
-        "pp": (jobs.pp, jobs.gpus / jobs.pp),
+        "replicate": (replicas, jobs.tp * jobs.cp * jobs.dp_shard * np.where(jobs.stages_within, jobs.pp, 1.0)),
+        "pp": (jobs.pp, stage_stride(jobs)),
     }[axis]
-    return ranks, np.clip(np.floor(jobs.gpus_per_node / stride), 1.0, ranks)
+    here = np.clip(np.floor(jobs.gpus_per_node / stride), 1.0, ranks)
+    return ranks, _apart(jobs, here) if axis == "shard" else here
+
+
+def _apart(jobs: Jobs, here: Floats) -> Floats:
+    """Return how many shards share a node [n] where stages lie between them: cp's, in each copy of the model."""
+    copies = np.maximum(np.floor(jobs.gpus_per_node / (jobs.tp * jobs.cp * jobs.pp)), 1.0)
+    return np.where(jobs.stages_within, np.minimum(np.minimum(here, jobs.cp) * copies, here), here)
 
 
 def activation_bytes(jobs: Jobs) -> Floats:
@@ -118,6 +126,24 @@ def expert_parameters(jobs: Jobs) -> Floats:
     return np.where(jobs.experts > 1, held, 0.0)
 
 
+def gathered_bytes(jobs: Jobs, place: Place) -> Floats:
+    """Return the bytes of one parameter as it is gathered [n]: embedding and head are multiplied in 16 bits."""
+    return np.where(jobs.float8_gather, 1.0, jobs.param_bytes) if place == "layer" else jobs.param_bytes
+
+
+def layers_together(jobs: Jobs) -> Floats:
+    """Return of how many layers parameters are gathered, and gradients reduced, in one call [n].
+
+    One under FSDP; else as many as fill a program's bucket, or a whole chunk of an interleaved pipeline.
+    """
+    ranks, _ = group("shard", jobs)
+    layers, one = layers_of_stage(jobs), np.ones(len(jobs))
+    held = parameters_of(jobs, one).layer + expert_parameters(jobs)
+    filled = np.ceil(np.maximum(jobs.bucket_params, jobs.bucket_params_per_rank * ranks) / held)
+    together = np.where(launches_by_chunk(jobs), layers / jobs.vpp, np.clip(filled, 1.0, layers))
+    return np.where(jobs.zero_stage == 3, one, together)
+
+
 def step_traffic(jobs: Jobs, effects: Effects = ALL) -> tuple[Collective, ...]:
     """Return every collective of a step on one rank; those that a job has not have count 0."""
     return (*data_parallel(jobs, effects), *tensor_parallel(jobs), *expert_parallel(jobs), *context_parallel(jobs),
@@ -139,8 +165,9 @@ def data_parallel(jobs: Jobs, effects: Effects = ALL) -> tuple[Collective, ...]:
     found = []
     places: tuple[Place, ...] = ("first", "layer", "last")
     for place in places:
-        size = getattr(parts, place)
-        layers = layers_of_stage(jobs) if place == "layer" else np.ones(len(jobs))
+        together = layers_together(jobs) if place == "layer" else np.ones(len(jobs))
+        size = getattr(parts, place) * together
+        layers = layers_of_stage(jobs) / together if place == "layer" else np.ones(len(jobs))
         layers = np.where((jobs.pp > 1) & (place == "first"), 0.0, layers)
         # the head is kept for the backward pass that begins with it; a look-up's gradient needs no weights
         again = backwards if place == "layer" else np.zeros(len(jobs))
@@ -161,9 +188,10 @@ def data_parallel(jobs: Jobs, effects: Effects = ALL) -> tuple[Collective, ...]:
                 )
             )
 
-        call("all_gather", "shard", "forward", size * jobs.param_bytes, forwards * sharded)
-        call("all_gather", "shard", "backward", size * jobs.param_bytes, again * sharded)
-        call("all_gather", "shard", "step", size * jobs.param_bytes, partly * 1.0)
+        gathered = size * gathered_bytes(jobs, place)
+        call("all_gather", "shard", "forward", gathered, forwards * sharded)
+        call("all_gather", "shard", "backward", gathered, again * sharded)
+        call("all_gather", "shard", "step", gathered, partly * 1.0)
         pieces = _buckets(jobs, size)
         call("reduce_scatter", "shard", "backward", size * jobs.reduce_bytes / pieces, reductions * ~whole * pieces)
         call("all_reduce", "shard", "backward", size * jobs.reduce_bytes / pieces, reductions * whole * pieces)
@@ -274,7 +302,10 @@ def _there_and_back(
 
 @dataclass(frozen=True, kw_only=True)
 class DataParallelSeconds:
-    """Seconds [n] of one gather, one reduction and one reduction between replicas, by part; experts with the layer."""
+    """Seconds [n] of one gather, one reduction and one reduction between replicas, by part; experts with the layer.
+
+    A layer's are its share where a call takes several layers (layers_together).
+    """
 
     gather: Parts
     reduce: Parts
@@ -294,7 +325,8 @@ def data_parallel_seconds(jobs: Jobs, values: Values, effects: Effects = ALL) ->
     shards = np.where(jobs.zero_stage > 0, ranks, 1.0)
     parts = parameters_of(jobs, shards, effects)
     whole = jobs.zero_stage == 0
-    experts, apart = expert_parameters(jobs), np.maximum(ranks / jobs.ep, 1.0)
+    together = layers_together(jobs)
+    experts, apart = expert_parameters(jobs) * together, np.maximum(ranks / jobs.ep, 1.0)
     apart_per_node = np.clip(np.floor(jobs.gpus_per_node / (jobs.tp * jobs.ep)), 1.0, apart)
 
     def seconds(kind: Kind, size: Floats, expert_size: Floats, tensors: float) -> Floats:
@@ -305,12 +337,13 @@ def data_parallel_seconds(jobs: Jobs, values: Values, effects: Effects = ALL) ->
 
     def of(place: Place, what: str) -> Floats:
         tensors = _LISTED_TENSORS if place == "layer" else 1.0
-        size, expert = getattr(parts, place), experts if place == "layer" else np.zeros(len(jobs))
+        size, expert = getattr(parts, place), np.zeros(len(jobs))
+        if place == "layer":
+            size, expert = size * together, experts
         size = np.where((jobs.pp > 1) & (place == "first"), 0.0, size)
         if what == "gather":
-            return np.where(
-                whole, 0.0, seconds("all_gather", size * jobs.param_bytes, expert * jobs.param_bytes, tensors)
-            )
+            each = gathered_bytes(jobs, place)
+            return np.where(whole, 0.0, seconds("all_gather", size * each, expert * each, tensors))
         pieces = _buckets(jobs, size)
         size, expert = size * jobs.reduce_bytes, expert * jobs.reduce_bytes
         if what == "reduce":
@@ -321,7 +354,7 @@ def data_parallel_seconds(jobs: Jobs, values: Values, effects: Effects = ALL) ->
         return np.where(whole, 0.0, kept)
 
     def parts_of(what: str) -> Parts:
-        return Parts(first=of("first", what), layer=of("layer", what), last=of("last", what))
+        return Parts(first=of("first", what), layer=of("layer", what) / together, last=of("last", what))
 
     return DataParallelSeconds(gather=parts_of("gather"), reduce=parts_of("reduce"), replicate=parts_of("replicate"))
 
