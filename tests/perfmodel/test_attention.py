@@ -1,10 +1,12 @@
+import dataclasses
+
 import pytest
 
 from falloff.perfmodel.attention import attention_flops, attention_seconds
 from falloff.perfmodel.jobs import Shape
 from falloff.spec.cluster import find_cluster
 from falloff.spec.network import attention_flops as exact_flops
-from tests.perfmodel.example_jobs import LLAMA3_8B, PRIORS, jobs
+from tests.perfmodel.example_jobs import LLAMA2_7B, LLAMA3_8B, PRIORS, jobs
 
 
 def rates(*changes):
@@ -76,6 +78,17 @@ def test_unfused_attention_is_slower_and_moves_memory():
     assert slow > 3 * quick
     # scores written and read by products, and eight bytes each between them
     assert slow > (8 + 2 + 2) * 2 * 32 * 4096**2 / 3.35e12
+
+
+def test_heads_that_are_no_multiple_of_eight_leave_the_tensor_cores():
+    wider, odd, narrower = (
+        attention_seconds(
+            jobs({"shape": dataclasses.replace(LLAMA2_7B, head_size=size), "flash_attention": False}), PRIORS
+        )
+        for size in (112.0, 108.0, 104.0)
+    )
+    assert narrower.forward_s < wider.forward_s < odd.forward_s
+    assert odd.backward_s > 1.5 * wider.backward_s
 
 
 def test_tensor_and_context_parallel_ranks_share_the_work():

@@ -93,6 +93,13 @@ def test_a_larger_vocabulary_makes_the_head_slower_and_tp_splits_it():
     assert head[1] / 8 < head[2] < head[1] / 6
 
 
+def test_megatrons_loss_goes_over_its_logits_in_more_passes_than_torchs():
+    head = head_seconds(jobs({"framework": "megatron-v2"}, {"framework": "megatron"}), PRIORS)
+    split, whole = head.head_forward.memory_s
+    assert split - whole == pytest.approx(24 * 2 * 4096 * 32000 / (0.85 * 3.35e12), rel=0.01)
+    assert head.head_backward.memory_s[0] == head.head_backward.memory_s[1]
+
+
 def test_the_optimizer_shrinks_with_shards_until_the_host_is_all_that_is_left():
     shards = [{"dp_shard": n} for n in (1, 8, 64, 4096)]
     step = optimizer_seconds(jobs(*shards), PRIORS)

@@ -153,6 +153,20 @@ def test_megatron_bridges_ddp_shards_its_optimizer():
     assert job_of(framework="Megatron-LM", **columns).sharding == "none"
 
 
+def test_no_row_before_2022_has_fused_attention_unless_it_says_so():
+    columns = {"framework": "something new", "attention": ""}
+    assert job_of(year="2022", **columns).flash_attention
+    assert not job_of(year="2021", **columns).flash_attention
+    assert job_of(year="2021", framework="something new", attention="flash").flash_attention
+
+
+def test_heads_that_a_table_leaves_out_are_those_of_its_sources_scripts():
+    columns = {"heads": "", "kv_heads": "", "hidden": "1536", "model": "GPT-498M", "params_b": ""}
+    assert job_of(source="oneflow-dlperf", **columns).shape.heads == 16
+    assert job_of(source="another", **columns).shape.heads == 24
+    assert job_of(source="oneflow-dlperf", **(columns | {"heads": "12"})).shape.heads == 12
+
+
 def test_a_row_that_states_a_field_is_taken_at_its_word():
     assert job_of(recompute="none").recompute == "none"
     assert job_of(attention="unfused (Megatron fused softmax)").flash_attention is False

@@ -14,6 +14,8 @@ from falloff.perfmodel.frameworks import BY_NAME, NAMES, compiles_loss, habits_o
         ("NeMo (DGX Cloud recipe)", "megatron"),
         ("torchtitan (FSDP2)", "torchtitan"),
         ("nanotron", "nanotron"),
+        ("OneFlow-GPT", "oneflow"),
+        ("Colossal-AI", "other"),
         ("something new", "other"),
         ("", "other"),
     ],
@@ -42,6 +44,13 @@ def test_torchtitan_compiled_its_loss_again_from_torch_2_8_on():
     assert not compiles_loss(titan, "torch 2.7.0a0, torchao 0.10.0", 2025)
     assert compiles_loss(titan, "torch 2.9.0.dev20250815", 2025)
     assert compiles_loss(habits_of("MaxText"), "", 2024)
+
+
+def test_programs_do_by_default_what_their_scripts_do():
+    assert habits_of("Colossal-AI").recompute == "full"
+    assert habits_of("Megatron-DeepSpeed 0.11.1", 2023).recompute == "none"
+    assert not habits_of("PaddleNLP / paddle 2.5.1", 2023).sequence_parallel
+    assert not habits_of("OneFlow-GPT", 2021).flash_attention
 
 
 def test_programs_have_eras():

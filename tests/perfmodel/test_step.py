@@ -1,16 +1,18 @@
 """The whole step: properties that hold for every machine, layout and parameter value."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from falloff.perfmodel.effects import Effects
-from falloff.perfmodel.jobs import Job, shape_of, stack
+from falloff.perfmodel.jobs import Job, Recompute, shape_of, stack
 from falloff.perfmodel.parameters import Values
 from falloff.perfmodel.step import PARAMETERS, Steps, predict_steps
 from falloff.spec.cluster import find_cluster
 from falloff.spec.network import read_network
+from tests.perfmodel.example_jobs import GPT_22B
 
 PRIOR = Values(parameters=PARAMETERS)
 NOTHING = Effects(padding=False, shrinking_optimizer=True, serialisation=True, speed_spread=False, jitter=False)
@@ -106,6 +108,37 @@ def test_tokens_of_a_gpu_fall_with_ranks_at_a_fixed_local_batch() -> None:
 def test_an_effect_that_is_switched_off_only_shortens_the_step() -> None:
     jobs = stack([job(dp_shard=2048, microbatch=2), job(dp_shard=256, tp=8)])
     assert (predict_steps(jobs, PRIOR, NOTHING).step_s < predict_steps(jobs, PRIOR).step_s).all()
+
+
+@pytest.mark.parametrize(
+    ("split", "recompute", "layer_ms"),
+    [(False, "none", 19.6), (True, "none", 19.0), (False, "full", 27.2), (False, "selective", 20.9),
+     (True, "selective", 20.3)],
+)  # fmt: skip
+def test_priors_meet_a_layer_that_megatron_timed_by_itself(split: bool, recompute: Recompute, layer_ms: float) -> None:
+    """Korthikanti et al. 2022 (arXiv 2205.05198), table 4: a layer of 22B, forward and backward, on 8 A100."""
+    jobs = [
+        Job(
+            shape=dataclasses.replace(GPT_22B, layers=layers),
+            cluster=find_cluster("a100-80gb-sxm-ib200"),
+            seq=2048,
+            microbatch=4,
+            num_microbatches=1,
+            tp=8,
+            sharding="none",
+            sequence_parallel=split,
+            recompute=recompute,
+            precision="float16",
+            flash_attention=False,
+            causal=False,
+            accumulates_in_product=True,
+            framework="megatron-v2",
+        )
+        for layers in (24, 48)
+    ]
+    steps = predict_steps(stack(jobs), PRIOR, NOTHING)
+    few_s, many_s = steps.step_s - steps.optimizer_s
+    assert (many_s - few_s) / 24 * 1e3 == pytest.approx(layer_ms, rel=0.07)
 
 
 def test_100000_gpus_are_predicted() -> None:

@@ -3,6 +3,7 @@
 Shapes are those of one rank and one microbatch: batch sequences, heads of head_size, so many queries against keys.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 import numpy as np
@@ -98,6 +99,11 @@ PARAMETERS = (
 # Backward: dropout reads gradient and mask and writes (5), softmax reads halves of two and writes one (4).
 _FORWARD_SCORE_BYTES = 8.0
 _BACKWARD_SCORE_BYTES = 9.0
+# Tensor cores want rows of a multiple of 16 bytes (NVIDIA, Matrix Multiplication Background User's Guide, section on
+# tensor cores); heads of other sizes are multiplied beside them, where 16 bits have a quarter of the rate (data sheets:
+# 78 of 312 TFLOP/s on A100, 31 of 125 on V100). bigscience's heads of 108 and 150 ran so, their neighbours of 104 not.
+_ALIGNED_SIZE = 8.0
+_UNALIGNED_RATE = 0.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +164,10 @@ def _unfused(jobs: Jobs, values: Values, heads: Floats) -> AttentionSeconds:
     Products that make scores (and their gradients) write them, the others read them, beside their own work.
     """
     rates = product_rates(jobs, values, half=True)
+    aligned = np.where(jobs.head_size % _ALIGNED_SIZE == 0, 1.0, _UNALIGNED_RATE)
+    rates = dataclasses.replace(
+        rates, burst_flops=rates.burst_flops * aligned, sustained_flops=rates.sustained_flops * aligned
+    )
     queries, count = jobs.seq / jobs.cp, jobs.microbatch * heads
     scores = gemm_seconds(queries, jobs.seq, jobs.head_size, rates, count=count)
     outputs = gemm_seconds(queries, jobs.head_size, jobs.seq, rates, count=count)

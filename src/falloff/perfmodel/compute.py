@@ -32,8 +32,11 @@ _STOPS_EARLY = ("torchtitan", "falloff", "torchtune", "composer")
 _SELECTS_OPERATORS = ("torchtitan", "falloff")
 
 # Bytes a logit for the loss, beyond the product's: compiled, the kernels of our H200 trace take 3.3 ms for 1.05e9
-# logits; eager copies to float32 (2 + 4), log-softmax (4 + 4), and back (4 + 4, then 4 + 2).
-_LOSS_BYTES = {"compiled": (7.0, 6.0), "eager": (14.0, 14.0)}
+# logits; eager copies to float32 (2 + 4), log-softmax (4 + 4), and back (4 + 4, then 4 + 2). Megatron's own loss over a
+# split vocabulary copies, then takes maximum, difference, exponential, sum and quotient one by one: 6 + 4 + 8 + 8 + 4
+# + 8 (Megatron-LM v2.6, megatron/mpu/cross_entropy.py; Megatron-DeepSpeed the same).
+_LOSS_BYTES = {"compiled": (7.0, 6.0), "eager": (14.0, 14.0), "split": (38.0, 14.0)}
+_SPLITS_LOSS = ("megatron-v2", "megatron-deepspeed")
 # Lookup: a row read and written forward; backward adds rows in float32 after sorting, and the table's gradient is
 # filled with zeros first (traces: sum_and_scatter, compute_grad_weight, FillFunctor).
 _LOOKUP_BYTES = {"forward": 4.0, "backward": 12.0}
@@ -282,8 +285,10 @@ def _gradient_bytes(jobs: Jobs) -> Floats:
 
 
 def _loss_bytes(jobs: Jobs) -> tuple[Floats, Floats]:
+    kinds = [jobs.compiled, np.isin(jobs.framework, _SPLITS_LOSS)]
     forward, backward = (
-        np.where(jobs.compiled, _LOSS_BYTES["compiled"][place], _LOSS_BYTES["eager"][place]) for place in (0, 1)
+        np.select(kinds, [_LOSS_BYTES["compiled"][place], _LOSS_BYTES["split"][place]], _LOSS_BYTES["eager"][place])
+        for place in (0, 1)
     )
     return forward, backward
 

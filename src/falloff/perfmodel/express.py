@@ -43,6 +43,8 @@ _SHARDINGS: dict[str, Sharding] = {
 }
 _RECOMPUTES = ("none", "selective", "full")
 _OFFLOAD = re.compile(r"(?:cpu (?:optimizer )?|full )offload(?!\s*=\s*false)")
+# FlashAttention was published in May of that year (arXiv 2205.14135)
+_FIRST_FLASH_YEAR = 2022
 _UNFUSED = ("unfused", "fused softmax", "no flash", "eager", "math")
 # Weights of these are gathered in 8 bits by programs that can. mxfp8's two copies, by rows and by columns, are made of
 # the gathered bf16 (frameworks.py), and 4-bit ones were too (FP8_PARAM_GATHER=False of MLPerf v5.1's fp4 runs).
@@ -206,7 +208,7 @@ def _sharding_of(cell: Cell, habits: Habits) -> Sharding:
 def _flash_of(cell: Cell, habits: Habits) -> bool:
     text = cell.text("attention").casefold()
     if not text:
-        return habits.flash_attention
+        return habits.flash_attention and (cell.count("year") or _FIRST_FLASH_YEAR) >= _FIRST_FLASH_YEAR
     return not any(word in text for word in _UNFUSED)
 
 

@@ -144,7 +144,6 @@ _MEGATRON_DEEPSPEED = Habits(
     name="megatron-deepspeed",
     source="Megatron-DeepSpeed: ZeRO-1 with the pipeline engine, gradients reduced after the last microbatch "
     "(deepspeed/runtime/pipe/engine.py, _exec_reduce_grads), fused softmax without flash attention, 16-bit reduction",
-    recompute="full",
     flash_attention=False,
     overlaps=False,
     reduce_bytes=2.0,
@@ -215,14 +214,28 @@ _META = Habits(
 )
 _PADDLE = Habits(
     name="paddle",
-    source="PaddleNLP llama scripts: sharding stage 1 or 2, flash attention, fp16 O2 with fp32 master weights",
+    source="PaddleNLP llama scripts: sharding stage 1 or 2, flash attention, fp16 O2 with fp32 master weights; without "
+    "sequence parallelism (paddle 2.5.1; FlagPerf, training/benchmarks/llama1_7B/paddle/run_pretraining.py)",
     sharding="zero1",
-    sequence_parallel=True,
     reduce_bytes=2.0,
     gradient_bytes=2.0,
     float16_gradient_bytes=2.0,
 )
 _OTHER = Habits(name="other", source="no program is stated: FSDP in bf16 with fp32 states", sharding="zero3")
+_COLOSSAL = dataclasses.replace(
+    _OTHER,
+    source="Colossal-AI's benchmarks of Llama: gradient checkpointing and flash attention (-g -x of its "
+    "examples/language/llama/scripts/benchmark_{7B,70B}/gemini.sh); its published TFLOP/s count 8 and not 6 times the "
+    "parameters",
+    recompute="full",
+)
+_ONEFLOW = Habits(
+    name="oneflow",
+    source="OneFlow-Benchmark's GPT: a static graph, checkpoints, fused kernels after Megatron's, no flash attention "
+    "(LanguageModeling/GPT/oneflow_gpt/model.py, examples/args_pretrain_gpt.sh)",
+    recompute="full",
+    flash_attention=False,
+)
 _TORCHTUNE = Habits(
     name="torchtune",
     source="torchtune full_finetune_single_device: bf16 weights, gradients and states",
@@ -237,7 +250,8 @@ _BY_WORD: tuple[tuple[str, Habits], ...] = (
     ("deepspeed zero-3 (old branch)", _DEEPSPEED_V03),
     ("metaseq", dataclasses.replace(_OTHER, name="other", source="metaseq: FSDP with Megatron TP, full recomputation")),
     ("deepspeed", _DEEPSPEED),
-    ("colossal", _OTHER),
+    ("colossal", _COLOSSAL),
+    ("oneflow", _ONEFLOW),
     ("torchtitan", _TORCHTITAN),
     ("composer", _COMPOSER),
     ("llm-foundry", _COMPOSER),

@@ -1,7 +1,7 @@
 """Host seconds of starting a layer's kernels: the device never runs ahead of the host that feeds it.
 
-Kernels are queued without waiting, so that a layer takes the longer of its kernels and their starts (Zhu et al. 2020,
-Daydream; Yu et al. 2023, arXiv 2312.12391, section 4: small batches of vTrain's single-node cells are bound by it).
+Kernels are queued without waiting, so that a layer takes the longer of its kernels and their starts (Zhu et al.,
+Daydream, 2020).
 """
 
 from dataclasses import dataclass
@@ -55,8 +55,9 @@ PARAMETERS = (
         meaning="host seconds from one kernel's start to the next, through the framework",
         source="our H200's host: 9.6 us through torch's operators, 5.5 us bare (kernels launch_host and "
         "launch_host_bare), but 38 us within training, by autograd and modules (its 1B runs without compilation, 4.7 "
-        "ms a layer of 123 kernels): a slow virtual host. The prior is their geometric mean",
-        group_priors={"falloff": 38.0e-6, "maxtext": 4.0e-6},
+        "ms a layer of 123 kernels): a slow virtual host. The prior is their geometric mean; programs whose step is "
+        "one graph (MaxText, OneFlow) start kernels from C++, near the bare figure",
+        group_priors={"falloff": 38.0e-6, "maxtext": 4.0e-6, "oneflow": 4.0e-6},
     ),
     Parameter(
         name="drained_s_per_rank",

@@ -28,7 +28,7 @@ _UNGATED_PASSES = {"forward": 2.0, "backward": 3.0}
 # of 12 at two shards: trace of data/raw/h200/llama3-8b-dp_shard2-9083fb79).
 _MASTER_BYTES = 4.0
 # fused norms and activation functions of apex, Transformer Engine, flash-attn or XLA
-_FUSES_BY_HAND = ("megatron", "megatron-v2", "megatron-deepspeed", "maxtext", "meta", "nanotron")
+_FUSES_BY_HAND = ("megatron", "megatron-v2", "megatron-deepspeed", "maxtext", "meta", "nanotron", "oneflow")
 _COPIES_SHARDS = ("torchtitan", "falloff")
 _CHUNK_CAT_SHARE = 0.5
 # 8-bit products: their operands are read for the greatest magnitude, read again and written in 8 bits, once as they
@@ -52,6 +52,7 @@ PARAMETERS = (
             "megatron": 1.25,
             "megatron-v2": 1.25,
             "megatron-deepspeed": 1.25,
+            "oneflow": 1.25,
             "nanotron": 1.4,
             "composer": 1.6,
             "torchtitan": 1.9,
@@ -60,7 +61,7 @@ PARAMETERS = (
             "deepspeed-v0.3": 1.25,
             "maxtext": 1.0,
             "meta": 1.1,
-            "paddle": 1.4,
+            "paddle": 1.6,
             "torchtune": 1.9,
         },
     ),
