@@ -153,7 +153,7 @@ def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_memory_is_of_the_kind_that_the_source_reports() -> None:
-    kinds = {source: predict_one(source=source) for source in ("torchtitan", "ultrascale-playbook", "flagperf")}
+    kinds = {source: predict_one(source=source) for source in ("torchtitan", "simumax-b200", "flagperf")}
     assert [found.memory_kind for found in kinds.values()] == ["reserved", "allocated", "device"]
 
 

@@ -167,6 +167,16 @@ def test_heads_that_a_table_leaves_out_are_those_of_its_sources_scripts():
     assert job_of(source="oneflow-dlperf", **(columns | {"heads": "12"})).shape.heads == 12
 
 
+def test_megatron_bridges_recipes_keep_gradients_in_16_bits():
+    bridge, plain = (job_of(framework=name) for name in ("Megatron-Bridge/Megatron-Core", "Megatron-LM"))
+    assert (bridge.gradient_bytes, bridge.reduce_bytes) == (2.0, 2.0)
+    assert (plain.gradient_bytes, plain.reduce_bytes) == (4.0, 4.0)
+
+
+def test_megatron_core_makes_its_loss_in_place_since_2025():
+    assert [job_of(year=year).loss_in_place for year in ("2024", "2025", "")] == [False, True, True]
+
+
 def test_a_row_that_states_a_field_is_taken_at_its_word():
     assert job_of(recompute="none").recompute == "none"
     assert job_of(attention="unfused (Megatron fused softmax)").flash_attention is False

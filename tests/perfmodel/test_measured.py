@@ -52,6 +52,12 @@ def test_a_run_that_took_steps_and_then_ran_out_of_memory_is_out_of_memory():
     assert outcome_of(Cell({})) == "ok"
 
 
+def test_what_nanotron_prints_after_it_set_the_peak_of_tensors_back_is_what_is_reserved():
+    cells = [Cell({**GPT, "source": source}) for source in ("ultrascale-playbook", "simumax-b200", "flagperf")]
+    _, jobs, _ = jobs_of(cells)
+    assert list(measured(cells, jobs).memory_kind) == ["reserved", "allocated", "device"]
+
+
 def test_memory_is_bytes_whatever_a_source_calls_a_gigabyte():
     cells = [
         Cell({**GPT, "source": source, "mem_gb_per_gpu": "10"}) for source in ("torchtitan", "ultrascale-playbook")

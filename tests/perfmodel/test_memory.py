@@ -5,6 +5,8 @@ import pytest
 from falloff.perfmodel.memory import layer_activation_bytes, memory_bytes
 from tests.perfmodel.example_jobs import GPT_22B, LLAMA2_7B, LLAMA3_8B, PRIORS, jobs
 
+LLAMA2_1B = dataclasses.replace(LLAMA2_7B, layers=24, hidden=2048, heads=16, kv_heads=16, ffn=5504)
+LLAMA2_3B = dataclasses.replace(LLAMA2_7B, hidden=2560, heads=20, kv_heads=20, ffn=6912)
 S, B, H, A = 2048, 4, 6144, 64
 KORTHIKANTI = {"shape": GPT_22B, "seq": S, "microbatch": B, "framework": "megatron"}
 
@@ -123,6 +125,55 @@ def test_gradients_exist_in_as_many_forms_as_a_program_keeps():
     assert (half, late, fused) == pytest.approx((2 * 6.738e9, 6 * 6.738e9, 4 * 6.738e9), rel=0.01)
 
 
+def test_nanotron_keeps_buckets_only_where_ddp_wraps_it():
+    # make_ddp of nanotron/trainer.py: with data parallelism and without ZeRO
+    layouts = ({"dp_replicate": 1}, {"dp_replicate": 4}, {"dp_shard": 4, "sharding": "zero1"})
+    plain = {"sharding": "none", "dp_shard": 1, "num_microbatches": 4, "framework": "nanotron"}
+    alone, wrapped, sharded = memory_bytes(jobs(*(plain | layout for layout in layouts)), PRIORS).gradient_bytes
+    assert (alone, wrapped, sharded) == pytest.approx((4 * 6.738e9, 6 * 6.738e9, 4 * 6.738e9), rel=0.01)
+
+
+def test_gradients_in_16_bits_grow_as_a_microbatchs_activations_go():
+    plain = {"sharding": "none", "dp_shard": 1, "framework": "nanotron"}
+    use = memory_bytes(jobs(*(plain | {"seq": seq} for seq in (128, 256))), PRIORS)
+    resting = use.parameter_bytes + use.state_bytes + use.gradient_bytes
+    # of two short microbatches' activations nothing is left when all 16-bit gradients are there
+    assert list(use.allocated_bytes - resting) == pytest.approx([2 * 6.738e9] * 2, rel=0.01)
+
+
+def test_parameters_that_zero_gathers_in_one_block_are_reserved_beside_activations():
+    plain = {"framework": "nanotron", "num_microbatches": 4, "tp": 1}
+    use = memory_bytes(jobs(plain | {"dp_shard": 4, "sharding": "zero1"}), PRIORS)
+    assert use.reserved_bytes[0] == pytest.approx(1.10 * (use.allocated_bytes[0] + 2 * 6.738e9), rel=0.01)
+
+
+def test_sums_over_tensor_parallel_ranks_are_held_as_far_as_the_host_is_ahead():
+    shallow, deep, deeper = (dataclasses.replace(LLAMA2_7B, layers=layers) for layers in (8, 32, 64))
+    plain = {"framework": "nanotron", "sharding": "none", "dp_shard": 1, "tp": 8}
+    runs = (
+        {"shape": shallow},
+        {"shape": deep},
+        {"shape": deeper},
+        {"shape": deep, "sequence_parallel": False},
+        {"shape": deep, "pp": 2},
+        {"shape": deep, "framework": "megatron"},
+    )
+    use = memory_bytes(jobs(*(plain | run for run in runs)), PRIORS)
+    copies = (use.reserved_bytes / 1.10 - use.allocated_bytes) / (2 * 2 * 4096 * 4096)
+    # 1,000 kernels: 54 a layer forward and 81 backward, and two sums of each
+    assert copies[0] == pytest.approx(2 * (8 + (1000 - 8 * 54) / 81))
+    assert copies[1] == copies[2] == pytest.approx(2 * 1000 / 54)
+    assert list(copies[3:]) == pytest.approx([0, 0, 0], abs=1e-6)
+
+
+def test_a_feed_forward_runs_backward_in_the_room_of_what_it_frees():
+    few = dataclasses.replace(LLAMA2_7B, vocab=1000)
+    plain = {"shape": few, "sharding": "none", "dp_shard": 1, "num_microbatches": 4, "framework": "megatron"}
+    use = memory_bytes(jobs(plain), PRIORS)
+    kept = use.parameter_bytes + use.state_bytes + use.gradient_bytes + use.activation_bytes
+    assert use.allocated_bytes[0] - kept[0] == pytest.approx(2 * 2 * 4096 * (2 * 11008 + 2 * 4096))
+
+
 def test_a_float32_copy_of_gradients_is_reserved_beside_activations_but_not_allocated_with_them():
     half, whole = (
         memory_bytes(jobs({"framework": "deepspeed", "gradient_bytes": amount}), PRIORS) for amount in (2.0, 4.0)
@@ -136,7 +187,14 @@ def test_a_pipeline_of_fsdp2_keeps_whole_gradients_until_its_last_microbatch():
     one, many = memory_bytes(
         jobs(*({"pp": 4, "num_microbatches": n, "reshard_after_forward": False} for n in (1, 8))), PRIORS
     ).gradient_bytes
-    assert many - one == pytest.approx(4 * (8 * 202.4e6 + 32000 * 4096), rel=0.01)
+    assert many == pytest.approx(8 * one) == pytest.approx(4 * (8 * 202.4e6 + 32000 * 4096), rel=0.01)
+
+
+def test_gradients_over_microbatches_are_whole_where_a_program_reduces_them_last():
+    ours, theirs = memory_bytes(
+        jobs(*({"num_microbatches": 4, "framework": name} for name in ("falloff", "torchtitan"))), PRIORS
+    ).gradient_bytes
+    assert ours == pytest.approx(8 * theirs) == pytest.approx(4 * 6.738e9, rel=0.01)
 
 
 def test_the_bytes_of_a_logit_depend_on_who_computes_the_loss():
@@ -144,9 +202,11 @@ def test_the_bytes_of_a_logit_depend_on_who_computes_the_loss():
         {"compiled": True},
         {"compiled": True, "loss_compiled": False},
         {"framework": "megatron"},
+        {"framework": "megatron", "loss_in_place": False},
+        {"framework": "nanotron"},
         {"framework": "composer"},
     )
-    assert list(memory_bytes(jobs(*changes), PRIORS).logit_bytes / (2 * 4096 * 32000)) == [4, 14, 10, 4]
+    assert list(memory_bytes(jobs(*changes), PRIORS).logit_bytes / (2 * 4096 * 32000)) == [4, 14, 6, 10, 10, 4]
 
 
 def test_logits_and_a_recomputed_layer_are_not_there_at_once():
@@ -185,6 +245,9 @@ def test_what_an_allocator_only_caches_does_not_keep_a_job_from_fitting():
         (101.2, {"dp_shard": 1, "microbatch": 1}),
         (68.3, {"dp_shard": 1, "pp": 2, "microbatch": 1, "num_microbatches": 8}),
         (59.0, {"dp_shard": 1, "tp": 2}),
+        (52.9, {"shape": LLAMA2_3B, "dp_shard": 1, "dp_replicate": 2, "sharding": "none"}),
+        (16.3, {"shape": LLAMA2_1B, "seq": 2048, "microbatch": 1, "dp_shard": 2, "num_microbatches": 4}),
+        (15.0, {"shape": LLAMA2_1B, "seq": 2048, "microbatch": 1, "dp_shard": 1, "cp": 2, "num_microbatches": 8}),
     ],
 )
 def test_allocated_bytes_of_our_h200_runs_are_met(measured_gib, changes):

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from falloff.perfmodel.cell_shapes import shape_of_cell
 from falloff.perfmodel.cells import Cell
-from falloff.perfmodel.frameworks import Habits, compiles_loss, habits_of
+from falloff.perfmodel.frameworks import Habits, compiles_loss, habits_of, subtracts_in_place
 from falloff.perfmodel.jobs import Job, Jobs, Precision, Recompute, Sharding, stack
 from falloff.perfmodel.machines import machine_of
 
@@ -152,6 +152,7 @@ def _habits(cell: Cell, habits: Habits, layout: "_Layout") -> dict[str, Any]:
         "accumulates_in_product": habits.accumulates_in_product,
         "compiled": habits.compiled if compiled is None else compiled,
         "loss_compiled": compiles_loss(habits, cell.text("framework_version"), cell.count("year")),
+        "loss_in_place": subtracts_in_place(cell.count("year")),
         "flash_attention": flash,
         "causal": flash,  # fused softmax kernels mask the upper half but their products compute it
         "reshard_after_forward": habits.reshards(layout.pp),

@@ -279,6 +279,9 @@ NAMES = tuple(sorted(BY_NAME))
 # 2025-04-02 on (bbb1b616), when torch was at 2.8's nightlies
 _EAGER_LOSS_UNTIL = 2024
 _EAGER_LOSS_TORCH = "torch 2.7"
+# Megatron Core subtracts the greatest logit in place since 2024-06-13 (9634c0e4a3), so that no second copy in float32
+# is made; its releases of that year, 0.6 to 0.8, still made one
+_COPIES_LOGITS_UNTIL = 2024
 # what a program was before a year, the earliest first
 _ERAS: dict[str, tuple[tuple[int, Habits], ...]] = {
     _MLPERF.source: ((2024, _MLPERF_2023),),
@@ -305,3 +308,8 @@ def compiles_loss(habits: Habits, version: str, year: int | None) -> bool:
     """Return whether a program that compiles its layers compiles its loss as well."""
     old = (year is not None and year <= _EAGER_LOSS_UNTIL) or _EAGER_LOSS_TORCH in version.casefold()
     return not (habits is _TORCHTITAN and old)
+
+
+def subtracts_in_place(year: int | None) -> bool:
+    """Return whether a Megatron Core of that year, today's where there is none, makes its loss of one float32 copy."""
+    return year is None or year > _COPIES_LOGITS_UNTIL

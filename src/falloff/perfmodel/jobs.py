@@ -103,6 +103,7 @@ class Job:
     causal: bool = True  # whether attention skips the masked half
     compiled: bool = False
     loss_compiled: bool = True  # where layers are
+    loss_in_place: bool = True  # of Megatron Core
     reshard_after_forward: bool = True
     reduce_every_microbatch: bool = True  # of FSDP and ZeRO-2; otherwise after the last one
     prefetch: int = 1
@@ -173,6 +174,7 @@ class Jobs:
     causal: Bools
     compiled: Bools
     loss_compiled: Bools
+    loss_in_place: Bools
     reshard_after_forward: Bools
     reduce_every_microbatch: Bools
     prefetch: Floats

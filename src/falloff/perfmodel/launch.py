@@ -83,20 +83,29 @@ class LaunchSeconds:
 
 def launch_seconds(jobs: Jobs, values: Values) -> LaunchSeconds:
     """Return the host seconds in which one layer's kernels are started, [n]."""
-    gated = jobs.mlp_matrices >= 3
     kernel_s = values.of("host_s_per_kernel", jobs)
     kernel_s = np.where(jobs.replays_graphs, _IN_GRAPH_S, kernel_s)
-    of_torch = np.isin(jobs.framework, _DISTRIBUTED_TENSORS)
-    places = of_torch & (jobs.tp > 1) & ~jobs.compiled
+    places = np.isin(jobs.framework, _DISTRIBUTED_TENSORS) & (jobs.tp > 1) & ~jobs.compiled
     kernel_s = kernel_s * np.where(places, _TENSOR_PARALLEL_HOST, 1.0)
+    forward, backward = layer_launches(jobs)
+    drains = np.isin(jobs.framework, _DRAINS_QUEUE) & (jobs.pp > 1) & (jobs.tp > 1)
+    drained_s = np.where(drains, jobs.tp * values.of("drained_s_per_rank", jobs), 0.0)
+    return LaunchSeconds(
+        forward_s=forward * kernel_s + _FORWARD_SHARE * drained_s,
+        backward_s=backward * kernel_s + (1 - _FORWARD_SHARE) * drained_s,
+    )
+
+
+def layer_launches(jobs: Jobs) -> tuple[Floats, Floats]:
+    """Return what one layer takes of the host forward and backward, in starts of kernels, [n] each."""
+    gated = jobs.mlp_matrices >= 3
+    of_torch = np.isin(jobs.framework, _DISTRIBUTED_TENSORS)
     added = np.where((jobs.zero_stage == 3) & (jobs.dp_shard > 1), _SHARD_KERNELS, 0.0)
     regions = [np.where(jobs.compiled, kernels, 0.0) for kernels in _REGION_KERNELS]
     added = added + np.where(jobs.experts > 1, _EXPERT_KERNELS, 0.0)
     tensor_kernels = np.where(of_torch & jobs.compiled, _COMPILED_TENSOR_KERNELS, _TENSOR_PARALLEL_KERNELS)
     added = added + np.where(jobs.tp > 1, tensor_kernels, 0.0)
     added = added + np.where((jobs.cp > 1) & of_torch, _CONTEXT_PARALLEL_KERNELS, 0.0)
-    drains = np.isin(jobs.framework, _DRAINS_QUEUE) & (jobs.pp > 1) & (jobs.tp > 1)
-    drained_s = np.where(drains, jobs.tp * values.of("drained_s_per_rank", jobs), 0.0)
     forward, backward = (
         np.where(
             gated,
@@ -105,7 +114,4 @@ def launch_seconds(jobs: Jobs, values: Values) -> LaunchSeconds:
         )
         for place in (0, 1)
     )
-    return LaunchSeconds(
-        forward_s=(forward + regions[0] + added) * kernel_s + _FORWARD_SHARE * drained_s,
-        backward_s=(backward + regions[1] + added) * kernel_s + (1 - _FORWARD_SHARE) * drained_s,
-    )
+    return forward + regions[0] + added, backward + regions[1] + added

@@ -24,14 +24,17 @@ _COUNTS: dict[str, Counts] = {
     "megatron-bridge-skills": "model, causal",
 }
 
-# Sources that print GiB as "GB": nanotron divides max_memory_allocated by 1024**3 (create_table_log of helpers.py).
+# Sources that print GiB as "GB": nanotron divides torch's counters by 1024**3 (create_table_log of helpers.py).
 _IN_GIB = ("ultrascale-playbook",)
 
 # Which memory a source reports. nanotron, torchtitan and DeepSpeed's table print torch's counters (reserved is what
 # torchtitan's metrics call max_reserved); the two bigscience tables and FlagPerf's read nvidia-smi, which sees the
-# context and NCCL's buffers too; SimuMax and torchtune say peak allocated and peak active.
+# context and NCCL's buffers too; SimuMax and torchtune say peak allocated and peak active. The playbook's figure does
+# not say which of nanotron's two counters it draws. It grows with the microbatch, and by the time they are printed, in
+# step 3, the peak of what is allocated has been set back after the backward pass (log_memory in training_step of
+# trainer.py, twice in each of the first five steps), which leaves what is reserved as it is.
 MEMORY_KINDS: dict[str, MemoryKind] = {
-    "ultrascale-playbook": "allocated",
+    "ultrascale-playbook": "reserved",
     "simumax-b200": "allocated",
     "torchtune-readme": "allocated",
     "megatron-bridge-skills": "allocated",

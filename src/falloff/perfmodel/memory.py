@@ -12,6 +12,7 @@ import numpy as np
 
 from falloff.perfmodel.compute import optimizer_shards, sharded_params, stage_params
 from falloff.perfmodel.jobs import Bools, Floats, Jobs
+from falloff.perfmodel.launch import layer_launches
 from falloff.perfmodel.memory_ops import is_fused, layer_params, layer_tokens
 from falloff.perfmodel.parameters import Parameter, Values
 
@@ -35,18 +36,25 @@ _HALF_BYTES = 2.0
 # activations live then, but their cached blocks are too small for it, so that the allocator reserves both.
 _COPIES_GRADIENTS = ("megatron", "megatron-v2", "megatron-deepspeed", "deepspeed", "deepspeed-v0.3")
 _COPY_BYTES = 4.0
-# FSDP2 keeps a pipeline's gradients whole, in the dtype that is reduced, until the last microbatch
-# (unsharded_accumulated_grad in torch/distributed/fsdp/_fully_shard; PipelineStage sets set_requires_gradient_sync).
-_ACCUMULATES_WHOLE = ("torchtitan",)
+# ZeRO's parameters of all ranks in one block (torch's all_gather, behind all_gather_coalesced of
+# nanotron/distributed.py), for which cached blocks are too small as well
+_GATHERS_IN_ONE = ("nanotron",)
+# FSDP2 keeps gradients whole, in the dtype that is reduced, until the last microbatch, and none in shards before
+# (unsharded_accumulated_grad in torch/distributed/fsdp/_fully_shard), where set_requires_gradient_sync says so: in
+# pipelines (PipelineStage), and in falloff always (_accumulated_backward of bench/parallelize.py).
+_ACCUMULATES_WHOLE = ("torchtitan", "falloff")
+_ACCUMULATES_WITHOUT_STAGES = ("falloff",)
 # DeepSpeed 0.3's examples keep the inputs of recomputed layers on the host (bigscience/experiments/gpt2-meg-ds-zero:
 # PA_CPU=true, --checkpoint-in-cpu)
 _CHECKPOINTS_ON_HOST = ("deepspeed-v0.3",)
 # Bytes a logit at the peak of the loss. Eager: 16 bits, a float32 copy, its log-softmax, and their gradient; compiled:
 # the logits and their gradient, as in flash-attn's fused loss, llm-foundry's default (modeling_mpt.py). Parallel cross
 # entropy: 16 bits, a float32 copy, the exponentials, which become the gradient (megatron/core/tensor_parallel/
-# cross_entropy.py; nanotron's _ShardedCrossEntropy).
-_LOGIT_BYTES = {"compiled": 4.0, "eager": 14.0, "parallel": 10.0}
+# cross_entropy.py; nanotron's _ShardedCrossEntropy); in place since June 2024, Megatron Core makes the exponentials of
+# the float32 copy itself.
+_LOGIT_BYTES = {"compiled": 4.0, "eager": 14.0, "parallel": 10.0, "in place": 6.0}
 _PARALLEL_LOSS = ("megatron", "megatron-v2", "megatron-deepspeed", "deepspeed-v0.3", "nanotron")
+_SUBTRACTS_IN_PLACE = ("megatron",)
 _FUSED_LOSS = ("composer",)
 # nanotron turns queries in place and keys in a copy, together with values. Of as many keys as queries all three are one
 # tensor, which the queries keep alive with the first keys and values (CausalSelfAttention of nanotron/models/llama.py;
@@ -60,6 +68,19 @@ _SAVES_EIGHT_BITS = ("megatron",)
 # (build_model of nanotron/models/base.py); it reports the memory of rank 0, of the first stage (log_throughput)
 _BALANCES_HEAD = ("nanotron",)
 _REPORTS_FIRST_STAGE = ("nanotron",)
+# nanotron frees a microbatch's 16-bit gradients once they are added, so that they grow as its activations go. The
+# buckets that DistributedDataParallel copies them to stay, but it has one only without ZeRO (make_ddp of trainer.py).
+_FREES_GRADIENTS = ("nanotron",)
+# What is reduced and scattered over tensor-parallel ranks is of the whole width, and freed at once; but NCCL's stream
+# is recorded on it, so that no tensor takes its place until the device has come by (docs of torch.Tensor.record_stream;
+# the host may be about 1,000 kernels ahead, forums.developer.nvidia.com/t/68937). TORCH_NCCL_AVOID_RECORD_STREAMS
+# avoids it (docs/composability.md of torchtitan), which nanotron does not set. In its pipelines the host waits at each
+# send, as it compares a header with the device's (_send_meta of p2p.py).
+_HOLDS_SUMS = ("nanotron",)
+_LAUNCHES_AHEAD = 1000.0
+# falloff replicates by FSDP2 over shards of one (fsdp_mesh of bench/mesh.py): 3B on two H200 takes 5.9 GiB less than it
+# would with a whole copy in 16 bits, and 1B 2.5 (data/raw/h200, dp_replicate2)
+_REPLICATES_BY_SHARDS = ("falloff",)
 # CUDA 12 context, cuBLAS workspaces and loaded kernels (nvidia-smi of an empty process on A100 and H100: 0.4 to 0.5 GB;
 # cuBLAS on Hopper 32 MiB a stream; kernels of torch and cuDNN about 0.5 GB)
 _CONTEXT_BYTES = 1.1e9
@@ -208,10 +229,13 @@ def _stage(jobs: Jobs, values: Values, layers: Floats, in_flight: Floats, *, los
     # the layer whole.
     backward = again + gathered + _working_bytes(jobs)
     transient = waiting + np.maximum(backward, np.where(loses, logits + table, 0.0))
+    grown = np.where(np.isin(jobs.framework, _FREES_GRADIENTS), _HALF_BYTES * params, 0.0)
+    transient = np.maximum(transient, waiting * (1 - 1 / in_flight) + grown)
     # Before the first backward pass there are no gradients yet, after the last no activations: whichever is more.
     kept = np.isin(jobs.framework, _KEEPS_GRADIENTS) | (jobs.num_microbatches > 1)
     peak = np.where(kept, transient + gradients, np.maximum(transient, gradients + gathered))
-    copy = _gradient_copy_bytes(jobs)
+    anew = _step_bytes(jobs, params)
+    held = _held_bytes(jobs, layers)
     return {
         "parameters": parameters,
         "gradients": gradients,
@@ -219,8 +243,8 @@ def _stage(jobs: Jobs, values: Values, layers: Floats, in_flight: Floats, *, los
         "activations": waiting + again,
         "gathered": gathered,
         "logits": logits,
-        "allocated": parameters + states + np.maximum(peak, gradients + copy),
-        "cached": parameters + states + peak + copy,
+        "allocated": parameters + states + np.maximum(peak, gradients + anew),
+        "cached": parameters + states + peak + anew + held,
     }
 
 
@@ -228,18 +252,34 @@ def _kept_gradient_bytes(jobs: Jobs, params: Floats) -> Floats:
     """Return the bytes of gradients in all forms that exist at the peak, [n]."""
     sharded = sharded_params(jobs, from_stage=2)
     late = np.isin(jobs.framework, _ADDS_GRADIENTS_LATE) & (jobs.gradient_bytes > _HALF_BYTES)
+    late = late & (((jobs.zero_stage == 0) & (jobs.dp > 1)) | ~np.isin(jobs.framework, _FREES_GRADIENTS))
     whole = np.isin(jobs.framework, _ACCUMULATES_WHOLE) & (jobs.zero_stage == 3) & (optimizer_shards(jobs) > 1)
-    whole = whole & (jobs.pp > 1) & (jobs.num_microbatches > 1)
+    whole = whole & ((jobs.pp > 1) | np.isin(jobs.framework, _ACCUMULATES_WITHOUT_STAGES))
     half = np.where(late, _HALF_BYTES * sharded, 0.0)
-    gradients: Floats = jobs.gradient_bytes * sharded + half + np.where(whole, jobs.reduce_bytes * params, 0.0)
-    return gradients
+    return np.where(
+        whole & (jobs.num_microbatches > 1), jobs.reduce_bytes * params, jobs.gradient_bytes * sharded + half
+    )
 
 
-def _gradient_copy_bytes(jobs: Jobs) -> Floats:
-    """Return the bytes of the float32 gradients that an optimizer makes of its share of 16-bit ones, [n]."""
+def _step_bytes(jobs: Jobs, params: Floats) -> Floats:
+    """Return the bytes that an optimizer's step makes: float32 gradients of its share, gathered parameters, [n]."""
     halves = (jobs.gradient_bytes <= _HALF_BYTES) & (jobs.state_bytes > _COPY_BYTES)
     copies = halves & np.isin(jobs.framework, _COPIES_GRADIENTS) & (jobs.task_factor == 1)
-    return np.where(copies, _COPY_BYTES * sharded_params(jobs, from_stage=1), 0.0)
+    gathers = np.isin(jobs.framework, _GATHERS_IN_ONE) & (jobs.zero_stage > 0) & (optimizer_shards(jobs) > 1)
+    copied = np.where(copies, _COPY_BYTES * sharded_params(jobs, from_stage=1), 0.0)
+    return copied + np.where(gathers, _HALF_BYTES * params, 0.0)
+
+
+def _held_bytes(jobs: Jobs, layers: Floats) -> Floats:
+    """Return the bytes of whole sums that are freed but cannot be used again until the device has added them, [n].
+
+    Two a layer, forward as backward, of as many layers as the host is ahead by.
+    """
+    forward, backward = layer_launches(jobs)
+    ahead = np.minimum(layers, _LAUNCHES_AHEAD / forward)
+    ahead = ahead + np.minimum(layers, np.maximum(_LAUNCHES_AHEAD - layers * forward, 0.0) / backward)
+    holds = np.isin(jobs.framework, _HOLDS_SUMS) & jobs.sequence_parallel & (jobs.tp > 1) & (jobs.pp == 1)
+    return np.where(holds, 2 * ahead * 2 * jobs.hidden * layer_tokens(jobs), 0.0)
 
 
 def layer_activation_bytes(jobs: Jobs) -> Floats:
@@ -275,13 +315,13 @@ def layer_activation_bytes(jobs: Jobs) -> Floats:
 def _working_bytes(jobs: Jobs) -> Floats:
     """Return what exists of one layer while its feed-forward runs backward, beside what was kept, [n].
 
-    The gradients of the feed-forward's inner tensors, and of what enters and leaves it; with sequence parallelism the
-    gathered input and output gradient as well (LinearWithGradAccumulationAndAsyncCommunication of Megatron Core's
-    layers.py; MemoryBuffer of nanotron).
+    The gradients of gate and up, or of what enters GELU, and of what enters and leaves the feed-forward: those of the
+    product and, made apart, of gate and up take the room of kept tensors that are freed by then. With sequence
+    parallelism the gathered input and output gradient as well (LinearWithGradAccumulationAndAsyncCommunication of
+    Megatron Core's layers.py; MemoryBuffer of nanotron).
     """
     tokens = layer_tokens(jobs)
-    apart = np.isin(jobs.framework, _MULTIPLIES_GATE_APART)  # the gradients of gate and up, and of both as one
-    wide = (jobs.mlp_matrices + apart) * jobs.ffn * jobs.active_experts / jobs.tp
+    wide = (jobs.mlp_matrices - 1) * jobs.ffn * jobs.active_experts / jobs.tp
     gathers = jobs.sequence_parallel & (jobs.tp > 1)
     return 2 * tokens * (wide + jobs.hidden * np.where(gathers, 4.0, 2.0))
 
@@ -349,7 +389,7 @@ def _parameter_bytes(jobs: Jobs, params: Floats) -> Floats:
 
     FSDP's shards are the master weights themselves, which state_bytes counts.
     """
-    sharded = jobs.zero_stage == 3
+    sharded = _passes(jobs)
     gathered = np.where(sharded & (~jobs.reshard_after_forward), params, 0.0)
     beside = np.where(sharded, gathered, params)
     # states of 4 bytes or fewer have no master weight, so that a shard of the parameter is kept as well
@@ -357,12 +397,19 @@ def _parameter_bytes(jobs: Jobs, params: Floats) -> Floats:
     return (beside + shard) * jobs.param_bytes
 
 
+def _passes(jobs: Jobs) -> Bools:
+    """Return where parameters pass through FSDP's buffers to be multiplied, and none is kept beside its master, [n]."""
+    passes: Bools = (jobs.zero_stage == 3) | np.isin(jobs.framework, _REPLICATES_BY_SHARDS)
+    return passes
+
+
 def _gathered_bytes(jobs: Jobs) -> tuple[Floats, Floats]:
     """Return FSDP's buffers in the backward pass, and its largest table alone, each [n].
 
     A layer in use and those prefetched, and a layer's gradients waiting to be reduced.
     """
-    sharded = (jobs.zero_stage == 3) & (optimizer_shards(jobs) > 1)
+    replicas = np.where(np.isin(jobs.framework, _REPLICATES_BY_SHARDS), jobs.dp_replicate, 1.0)
+    sharded = _passes(jobs) & (optimizer_shards(jobs) * replicas > 1)
     one = layer_params(jobs)
     table = jobs.vocab * jobs.hidden / jobs.tp
     # parameters kept after the forward pass are counted with them
@@ -374,8 +421,11 @@ def _gathered_bytes(jobs: Jobs) -> tuple[Floats, Floats]:
 def _logit_bytes(jobs: Jobs) -> Floats:
     fused = (jobs.compiled & jobs.loss_compiled) | np.isin(jobs.framework, _FUSED_LOSS)
     parallel = np.isin(jobs.framework, _PARALLEL_LOSS)
+    in_place = np.isin(jobs.framework, _SUBTRACTS_IN_PLACE) & jobs.loss_in_place
     bytes_each = np.select(
-        [fused, parallel], [_LOGIT_BYTES["compiled"], _LOGIT_BYTES["parallel"]], _LOGIT_BYTES["eager"]
+        [fused, in_place, parallel],
+        [_LOGIT_BYTES[name] for name in ("compiled", "in place", "parallel")],
+        _LOGIT_BYTES["eager"],
     )
     return bytes_each * layer_tokens(jobs) * jobs.vocab / jobs.tp
 

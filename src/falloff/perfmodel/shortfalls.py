@@ -30,7 +30,7 @@ _CAUSES: tuple[tuple[str, str], ...] = (
     ("MPT retention", "the loss is a few per cent, as large as what differs between runs"),
     (
         "memory, reserved",
-        "three sources report it, and what an allocator holds back depends on the order of its requests",
+        "nearly all of it is nanotron's, whose runs of one layout fall into two kinds that no row tells apart",
     ),
     ("memory, device", "it holds contexts and buffers of libraries that no source states"),
     ("memory", "what is kept of activations is told by recomputation modes that most sources leave blank"),
