@@ -15,6 +15,9 @@ from falloff.perfmodel.memory_ops import layer_params
 from falloff.spec.cluster import find_cluster
 from tests.perfmodel.example_jobs import LLAMA2_7B, LLAMA3_8B, PRIORS, jobs
 
+# 32,000 and 128,256 columns, 4,096 wide
+VOCABULARIES = (LLAMA2_7B, LLAMA3_8B)
+
 
 def test_parts_add_up():
     layer = layer_seconds(jobs({}), PRIORS)
@@ -93,13 +96,6 @@ def test_a_larger_vocabulary_makes_the_head_slower_and_tp_splits_it():
     assert head[1] / 8 < head[2] < head[1] / 6
 
 
-def test_megatrons_loss_goes_over_its_logits_in_more_passes_than_torchs():
-    head = head_seconds(jobs({"framework": "megatron-v2"}, {"framework": "megatron"}), PRIORS)
-    split, whole = head.head_forward.memory_s
-    assert split - whole == pytest.approx(24 * 2 * 4096 * 32000 / (0.85 * 3.35e12), rel=0.01)
-    assert head.head_backward.memory_s[0] == head.head_backward.memory_s[1]
-
-
 def test_the_optimizer_shrinks_with_shards_until_the_host_is_all_that_is_left():
     shards = [{"dp_shard": n} for n in (1, 8, 64, 4096)]
     step = optimizer_seconds(jobs(*shards), PRIORS)
@@ -114,7 +110,8 @@ def test_plain_data_parallelism_updates_everything_everywhere():
 
 
 def test_the_kernels_of_a_step_of_llama3_8b_are_those_of_our_trace():
-    # kernels of data/raw/h200/llama3-8b-dp_shard2-9083fb79: 550 ms of products, 134 of attention, 83 of the rest
+    # kernels of data/raw/h200/llama3-8b-dp_shard2-9083fb79: 550 ms of products, 139 of attention with its small
+    # kernels, 91 of the rest but for the optimizer's and 43 of casts and copies on a stream beside
     many = jobs(
         {
             "shape": LLAMA3_8B,
@@ -130,8 +127,36 @@ def test_the_kernels_of_a_step_of_llama3_8b_are_those_of_our_trace():
     both = (layer.forward + layer.backward).times(32.0)
     gemm_s = both.gemm_s + head.head_forward.gemm_s + head.head_backward.gemm_s
     assert gemm_s[0] == pytest.approx(0.550, rel=0.06)
-    assert both.attention_s[0] == pytest.approx(0.137, rel=0.06)
-    assert both.memory_s[0] == pytest.approx(0.083, rel=0.1)
+    # beside collectives, which slow it; by itself test_attention.py has it
+    assert both.attention_s[0] == pytest.approx(0.139, rel=0.13)
+    assert both.memory_s[0] == pytest.approx(0.091, rel=0.1)
+
+
+def test_the_loss_takes_what_our_kernel_table_has_of_it():
+    # cross_entropy of 16,384 rows: 6.44 and 26.8 ms, compiled 1.37 and 5.1 (data/raw/one_h200)
+    h200 = {"cluster": find_cluster("h200-sxm-ib400"), "microbatch": 4}
+    cells = [{"shape": shape, "compiled": compiled} for compiled in (False, True) for shape in VOCABULARIES]
+    many = jobs(*(h200 | cell for cell in cells))
+    head = head_seconds(many, PRIORS)
+    norms = 5 * 2 * 4096 * 16384 / (0.85 * 4.8e12)
+    found = head.head_forward.memory_s + head.head_backward.memory_s - norms
+    assert found[:2] == pytest.approx([6.44e-3, 26.8e-3], rel=0.05)
+    assert found[2:] == pytest.approx([1.37e-3, 5.1e-3], rel=0.35)
+
+
+def test_a_lookup_backward_takes_what_our_kernel_table_has_of_it():
+    # embedding_forward_backward less embedding_forward: 16,384 rows of 4,096 of two vocabularies (data/raw/one_h200)
+    h200 = {"cluster": find_cluster("h200-sxm-ib400"), "microbatch": 4, "sharding": "none"}
+    head = head_seconds(jobs(*(h200 | {"shape": shape} for shape in VOCABULARIES)), PRIORS)
+    assert head.embedding_backward.memory_s == pytest.approx([0.996e-3, 1.305e-3], rel=0.22)
+
+
+def test_falloff_updates_and_clips_as_fast_as_our_kernel_table():
+    # adamw and gradient_clip of 1e9 parameters: 8.09 and 3.51 ms (data/raw/one_h200)
+    billion = Shape(layers=1, hidden=1, heads=1, kv_heads=1, ffn=1, vocab=5 * 10**8)
+    h200 = {"cluster": find_cluster("h200-sxm-ib400"), "framework": "falloff", "dp_shard": 1}
+    (found,) = optimizer_seconds(jobs(h200 | {"shape": billion}), PRIORS).memory_s
+    assert found == pytest.approx(11.6e-3, rel=0.03)
 
 
 def test_everything_is_positive_and_finite_over_odd_jobs():

@@ -27,6 +27,8 @@ def predict(*jobs: Job) -> Steps:
     return predict_steps(stack(jobs), PRIOR)
 
 
+# networks of our eager runs, and their sequences a step
+SIZES = (("1b", 4), ("3b", 2), ("7b", 1))
 LAYOUTS = [
     {"dp_shard": 8},
     {"dp_shard": 64, "num_microbatches": 4},
@@ -144,3 +146,42 @@ def test_priors_meet_a_layer_that_megatron_timed_by_itself(split: bool, recomput
 def test_100000_gpus_are_predicted() -> None:
     steps = predict(job("llama3-405b", tp=8, pp=16, dp_shard=8, dp_replicate=98, num_microbatches=16))
     assert np.isfinite(steps.step_s).all()
+
+
+def own(network: str, microbatch: int, **stated: object) -> Job:
+    """Return a step of falloff's benchmark on one H200, compiled and without clipping."""
+    of_one: dict[str, object] = {"framework": "falloff", "compiled": True, "clips_gradients": False}
+    of_one |= {"reduce_every_microbatch": False}
+    return job(network, "h200-sxm-virtual", **of_one | {"microbatch": microbatch} | stated)
+
+
+def test_a_compiler_gains_what_it_gained_on_our_h200() -> None:
+    # 1B, 3B and 7B, 352.4, 360.8 and 447.8 ms a step eager over 284.6, 306.2 and 401.3 (data/raw/one_h200, h200)
+    steps = predict(
+        *(own(f"llama2-{size}", count, compiled=compiled) for compiled in (False, True) for size, count in SIZES)
+    )
+    assert steps.step_s[:3] / steps.step_s[3:] == pytest.approx([1.238, 1.178, 1.116], rel=0.03)
+    assert steps.step_s == pytest.approx([0.3524, 0.3608, 0.4478, 0.2846, 0.3062, 0.4013], rel=0.03)
+
+
+def test_attention_grows_with_the_sequence_as_on_our_h200() -> None:
+    # 3B recomputed in full at 32,768 tokens a step (data/raw/one_h200)
+    sequences = (2048, 4096, 8192, 16384, 32768)
+    steps = predict(*(own("llama2-3b", 2**15 // seq, seq=seq, recompute="full") for seq in sequences))
+    assert steps.step_s == pytest.approx([1.2410, 1.3213, 1.4868, 1.8254, 2.5153], rel=0.025)
+
+
+def test_a_step_that_its_host_holds_up_waits_as_on_our_h200() -> None:
+    # 1B, one sequence: 142 ms of which 88 are kernels (data/raw/one_h200)
+    steps = predict(own("llama2-1b", 1))
+    assert steps.step_s[0] == pytest.approx(0.1423, rel=0.08)
+    assert steps.launch_s[0] > 0.03
+
+
+def test_what_the_optimizer_waits_for_its_host_is_waiting_and_not_the_optimizer() -> None:
+    slow = Values(parameters=PARAMETERS, fitted={("host_s_per_kernel", "torchtitan"): 60e-6})
+    quick = Values(parameters=PARAMETERS, fitted={("host_s_per_kernel", "torchtitan"): 2e-6})
+    jobs = stack([job("llama2-1b", dp_shard=8)])
+    late, ahead = predict_steps(jobs, slow), predict_steps(jobs, quick)
+    assert late.optimizer_s == pytest.approx(ahead.optimizer_s)
+    assert late.launch_s > ahead.launch_s

@@ -56,7 +56,8 @@ def tabulate(runs: pd.DataFrame, _cells: Sequence[Cell], fit: Fit) -> tuple[pd.D
     """Return the figure's table and its coverage. ValueError where no run of the study ended well.
 
     Each cell is measured, the geometric mean of its launches (n, `spread`: the largest over the smallest,
-    `moving`: launches that had not come to rest), and predicted by a model that was fitted to none of them.
+    `moving`: launches that had not come to rest), and predicted by a model that is fitted to none of them,
+    though rates of its kernels were mended by these logs (docs/perfmodel.md).
     seq_tokens_per_gpu_s, seq_mfu (attention over the full square) and seq_mfu_causal (over the half) are over the
     sequence at as many tokens a step; batch_tokens_per_gpu_s is over the
     sequences of a microbatch. Of 3B recompute_tokens_per_gpu_s and recompute_memory_bytes (what torch's allocator

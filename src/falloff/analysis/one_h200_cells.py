@@ -1,4 +1,4 @@
-"""The cells of study one_h200, steps of one H200 alone, and what the model, which was fitted to none, says of each."""
+"""The cells of study one_h200, steps of one H200 alone, and what the model, which is fitted to none, says of each."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

@@ -16,16 +16,22 @@ from falloff.perfmodel.parameters import Parameter, Values
 # 2205.14135, algorithm 4).
 BACKWARD_FLOPS = 2.5
 # Its rate over forward's: 0.87 on H100, not causal (322 of 370 and 517 of 600 TFLOP/s with FlashAttention-2 and cuDNN;
-# Shah et al. 2024, arXiv 2407.08608, figures 5 and 6, the labels of their bars); 0.79 on our H200, causal (415 of 524,
-# cuDNN 9.19, traces of data/raw/h200); 0.86 on A100 at 32 heads (MooreThreads/SimuMax, configs/system/a100_pcie.json).
-BACKWARD_RATE = 0.82
+# Shah et al. 2024, arXiv 2407.08608, figures 5 and 6, the labels of their bars); 0.86 on A100 at 32 heads
+# (MooreThreads/SimuMax, configs/system/a100_pcie.json). On our H200, causal, cuDNN 9.19, without the two small kernels
+# below: 0.88 in bursts of 4,096 to 32,768 tokens (with 0.70 of the peak forward 2 % rms), 0.91 once hot (kernel table
+# of data/raw/one_h200).
+BACKWARD_RATE = 0.86
 # A block works on 128 queries of a head. Causal blocks differ in length, and the last wave waits for the longest:
 # A100 with 4, 8, 16, 32, 64 heads of 4,096 tokens reaches 0.43, 0.65, 0.83, 0.95, 1 of its best forward (SimuMax).
 BLOCK = 128
 _IDLE_WAVES = {"forward": 1.4, "backward": 0.75}
 # What a block's start costs, in keys; causal rows have half as many of them. H100 at equal work, 512 to 16,384 tokens
-# (Shah et al. 2024, figures 5 and 6): both kernels, forward and backward, causal and not, are met within 8 % (rms).
-_START_KEYS = {"forward": 100.0, "backward": 200.0}
+# (Shah et al. 2024, figures 5 and 6): both kernels, forward and backward, causal and not, are met within 8 % (rms) by
+# 100 and 200. Of those 200 a hundred are two kernels of backward that no score enters: outputs times their gradients
+# (2 + 2 bytes a number of queries), sums of queries' gradients filled with zeros, read and cast (4 + 4 + 2). They take
+# 2.9 ms of 40.3 in a step of 1B (compute_dot_do_o, convert_dq_to_16bits; data/raw/h200, llama2-1b-dp_shard1-29f2bf49).
+_START_KEYS = 100.0
+_QUERY_BYTES = {"forward": 0.0, "backward": 14.0}
 # The part of forward's time at a head size of 128 that is exponentials: twice that at 64. Narrow heads reach 0.69 to
 # 0.88 of the rate of wide ones on H100 (cuDNN, FlashAttention-3 and -2; Shah et al. 2024, figure 5), 0.55 on B200
 # (758 of 1,358 TFLOP/s; flash-attention, pull 2605), as exponential units grew slower than tensor cores; those of
@@ -34,8 +40,10 @@ _EXPONENTIALS = {"v100": 0.15, "a100": 0.18, "h100": 0.30, "b200": 0.80}
 _SOME_EXPONENTIALS = 0.30
 # generations whose best kernel needs other instructions than FlashAttention-2 has
 _NEEDS_OWN_KERNEL = ("h100", "b200")
-# FlashAttention-2's rate there over the best kernel's; elsewhere it is the best (Shah et al. 2024, figures 5 and 6)
-_FLASH_2 = 0.62
+# FlashAttention-2's rate there over the best kernel's: torch's over cuDNN 9.19 on our H200 0.50 to 0.57 in bursts, 0.54
+# to 0.60 in longer windows (kernel table of data/raw/one_h200); 0.62 of a cuDNN that was a tenth slower (Shah et al.
+# 2024, figures 5 and 6). Elsewhere it is the best.
+_FLASH_2 = 0.56
 # FlashAttention-2 and its kin know no instruction newer than Ampere's, of which a B200 does no more than an H100: the
 # rate of the best kernel on H100 over that on B200 (0.62 of 989 and 0.58 of 2,250 TFLOP/s)
 _OLD_ON_BLACKWELL = 0.47
@@ -51,10 +59,11 @@ PARAMETERS = (
         shared_by="generation",
         meaning="share of the 16-bit peak that the best fused causal attention reaches forward, at many long sequences "
         "and heads of 128, of the halved count of FLOPs",
-        source="H200 with cuDNN 9.19: 524 of 989.4 TFLOP/s at 1,024 and 2,048 blocks (data/raw/h200), 0.62 at many; "
+        source="H200 with cuDNN 9.19: 0.70 at many blocks in bursts, 0.61 once hot (kernel table, data/raw/one_h200), "
+        "0.62 in steps (524 of 989.4 TFLOP/s at 1,024 and 2,048 blocks, data/raw/h200): 0.64 between them; "
         "H100 with cuDNN 539 (Shah et al. 2024, figure 5); A100: 0.565 at 1,024 blocks (SimuMax), 0.68 at many; B200: "
         "1,418 of 2,250 (flash-attention, pull 2280), cuDNN before it lower; V100: a guess",
-        group_priors={"v100": 0.35, "a100": 0.68, "h100": 0.62, "b200": 0.58, "mi300": 0.35},
+        group_priors={"v100": 0.35, "a100": 0.68, "h100": 0.64, "b200": 0.58, "mi300": 0.35},
         group_spreads={"a100": 0.08, "h100": 0.08},
     ),
     Parameter(
@@ -65,22 +74,23 @@ PARAMETERS = (
         high=1.1,
         shared_by="framework",
         meaning="rate of the framework's fused attention over the best one on chips for which FlashAttention-2 was "
-        "not written (Hopper, Blackwell); over 0.62 on others, where FlashAttention-2 is the best",
-        source="FlashAttention-2 on H100: 0.62 of cuDNN, forward and backward, causal and not (Shah et al. 2024, arXiv "
-        "2407.08608, figures 5 and 6); Megatron's Transformer Engine asks cuDNN first, PyTorch FlashAttention-2; "
-        "llm-foundry's benchmarks FlashAttention in Triton (attn_impl of its submit_benchmarks.py), over which "
-        "FlashAttention-2 is 1.3 to 2.5 times as fast (Dao 2023, arXiv 2307.08691, section 4.1)",
+        "not written (Hopper, Blackwell); over 0.56 on others, where FlashAttention-2 is the best",
+        source="FlashAttention-2 on H200: 0.56 of cuDNN, forward and backward (our kernel table, data/raw/one_h200; "
+        "on H100 0.62 of an older one, Shah et al. 2024, arXiv 2407.08608, figures 5 and 6); Megatron's Transformer "
+        "Engine asks cuDNN first, PyTorch FlashAttention-2; llm-foundry's benchmarks FlashAttention in Triton "
+        "(attn_impl of its submit_benchmarks.py), over which FlashAttention-2 is 1.3 to 2.5 times as fast (Dao 2023, "
+        "arXiv 2307.08691, section 4.1)",
         group_priors={
             "falloff": 1.0,
             "megatron": 0.95,
             "maxtext": 0.95,
             "meta": 0.9,
-            "torchtitan": 0.65,
-            "composer": 0.40,
-            "nanotron": 0.62,
-            "deepspeed": 0.62,
-            "torchtune": 0.62,
-            "paddle": 0.62,
+            "torchtitan": 0.60,
+            "composer": 0.36,
+            "nanotron": 0.56,
+            "deepspeed": 0.56,
+            "torchtune": 0.56,
+            "paddle": 0.56,
         },
     ),
     Parameter(
@@ -145,6 +155,7 @@ def _flash(jobs: Jobs, values: Values, heads: Floats) -> AttentionSeconds:
     rate = values.of("attention_share", jobs) * kernel * jobs.peak_half_flops
     flops = attention_flops(jobs)
     blocks = jobs.microbatch * heads * np.ceil(jobs.seq / jobs.cp / BLOCK)
+    queries = jobs.microbatch * heads * jobs.seq / jobs.cp * jobs.head_size
     # numbers read and written once: queries, keys, values, outputs; twice as many backward
     moved_s = 8 * jobs.microbatch * heads * (jobs.seq / jobs.cp + jobs.seq) / 2 * jobs.head_size / _bandwidth(jobs)
     seconds = {}
@@ -152,9 +163,10 @@ def _flash(jobs: Jobs, values: Values, heads: Floats) -> AttentionSeconds:
         # backward takes two and a half times the products of forward for the same exponentials
         slow = 1 + exponentials / work * (BLOCK / jobs.head_size - 1)
         waits = 1 + _IDLE_WAVES[step] * jobs.sms * np.where(jobs.causal, 1.0, 0.25) / blocks
-        starts = 1 + _START_KEYS[step] / (jobs.seq * np.where(jobs.causal, 0.5, 1.0))
+        starts = 1 + _START_KEYS / (jobs.seq * np.where(jobs.causal, 0.5, 1.0))
         products_s = work * flops / (rate * relative) * slow * waits * starts
-        seconds[step] = np.maximum(products_s, work * moved_s) + KERNEL_S
+        beside_s = _QUERY_BYTES[step] * queries / _bandwidth(jobs)
+        seconds[step] = np.maximum(products_s, work * moved_s) + beside_s + KERNEL_S
     return AttentionSeconds(forward_s=seconds["forward"], backward_s=seconds["backward"])
 
 

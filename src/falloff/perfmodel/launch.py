@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from falloff.perfmodel.jobs import Floats, Jobs
+from falloff.perfmodel.jobs import Bools, Floats, Jobs
 from falloff.perfmodel.parameters import Parameter, Values
 
 # Kernels of one layer. Compiled: 9 joined kernels beside 7 products and attention forward, 31 backward (our H200 trace
@@ -18,9 +18,14 @@ _KERNELS = {
     "gated": {"compiled": (17.0, 31.0), "eager": (48.0, 75.0)},
     "ungated": {"compiled": (14.0, 26.0), "eager": (32.0, 56.0)},
 }
-# what hooks, buffers and collectives of sharded parameters take of the host, in kernels: 1B on two H200, compiled,
-# takes 4.3 ms a layer and microbatch sharded, 3.0 ms replicated; 5.6 and 4.7 ms without compilation, of 38 us a kernel
+# what hooks, buffers and collectives of sharded parameters take of the host, in kernels
 _SHARD_KERNELS = 14.0
+# Of FSDP2, which by the host's clock is two things: gathers in both passes, and what follows a layer's last backward
+# pass, once a reduction (post_backward_reduce: 1.6 ms a layer as profiled). 1B on our H200s, compiled, takes 142 ms a
+# step of one microbatch and 653 of eight on one rank, 155 and 428 of four on two: 73 and 91 ms a microbatch and 64 to
+# 69 a step, of which optimizer and loop are 30 and ends 2 of each microbatch (data/raw/one_h200, data/raw/h200).
+_GATHER_KERNELS = 9.5
+_REDUCTION_KERNELS = 35.0
 # what a compiled region takes beyond its kernels: guards, wrappers of autograd. 1B replicated on H200, 3.0 ms
 _REGION_KERNELS = (12.0, 19.0)
 # an expert's tokens are sorted, counted, copied; grouped products do not grow with experts
@@ -33,10 +38,10 @@ _TENSOR_PARALLEL_HOST = 2.8
 _DISTRIBUTED_TENSORS = ("torchtitan", "falloff")
 # two collectives with their own kernels forward and backward, a layer
 _TENSOR_PARALLEL_KERNELS = 6.0
-# of DTensor within compiled regions, and of torch's context_parallel: 1B on two H200 takes 5.2 and 5.6 ms a layer and
-# microbatch where it takes 3.5 sharded by itself
-_COMPILED_TENSOR_KERNELS = 21.0
-_CONTEXT_PARALLEL_KERNELS = 26.0
+# of DTensor within compiled regions, and of torch's context_parallel, whose ranks are shards too: 1B on two H200 takes
+# 1,011 and 1,123 ms a step of eight microbatches where it takes 653 on one (data/raw/h200)
+_COMPILED_TENSOR_KERNELS = 25.0
+_CONTEXT_PARALLEL_KERNELS = 23.0
 # Programs whose hosts wait for the device at each send of a pipeline (nanotron reads a tensor's shape from the device,
 # _recv_meta of pipeline_parallel/p2p.py), while tensor parallelism has compute, collectives and sends take turns in one
 # queue (CUDA_DEVICE_MAX_CONNECTIONS=1, asserted in its tensor_parallel/nn.py). Its published steps of more than one
@@ -100,7 +105,7 @@ def layer_launches(jobs: Jobs) -> tuple[Floats, Floats]:
     """Return what one layer takes of the host forward and backward, in starts of kernels, [n] each."""
     gated = jobs.mlp_matrices >= 3
     of_torch = np.isin(jobs.framework, _DISTRIBUTED_TENSORS)
-    added = np.where((jobs.zero_stage == 3) & (jobs.dp_shard > 1), _SHARD_KERNELS, 0.0)
+    added = _gather_kernels(jobs, of_torch)
     regions = [np.where(jobs.compiled, kernels, 0.0) for kernels in _REGION_KERNELS]
     added = added + np.where(jobs.experts > 1, _EXPERT_KERNELS, 0.0)
     tensor_kernels = np.where(of_torch & jobs.compiled, _COMPILED_TENSOR_KERNELS, _TENSOR_PARALLEL_KERNELS)
@@ -114,4 +119,22 @@ def layer_launches(jobs: Jobs) -> tuple[Floats, Floats]:
         )
         for place in (0, 1)
     )
+    backward = backward + _reduction_kernels(jobs)
     return forward + regions[0] + added, backward + regions[1] + added
+
+
+def _gather_kernels(jobs: Jobs, of_torch: Bools) -> Floats:
+    """Return what gathering a layer's shards takes of the host in each pass, in kernels, [n]."""
+    by_torch = np.where(jobs.dp_shard * jobs.cp > 1, _GATHER_KERNELS, 0.0)
+    by_others = np.where(jobs.dp_shard > 1, _SHARD_KERNELS, 0.0)
+    return np.where(jobs.zero_stage == 3, np.where(of_torch, by_torch, by_others), 0.0)
+
+
+def _reduction_kernels(jobs: Jobs) -> Floats:
+    """Return what FSDP2 takes of the host after a layer's backward pass, in kernels a microbatch, [n].
+
+    falloff's benchmark wraps one rank and replicas as well (bench/fsdp.py).
+    """
+    of_shards = (jobs.framework == "torchtitan") & (jobs.zero_stage == 3) & (jobs.dp_shard * jobs.cp > 1)
+    reductions = np.where(jobs.reduce_every_microbatch, 1.0, 1 / jobs.num_microbatches)
+    return np.where(of_shards | (jobs.framework == "falloff"), _REDUCTION_KERNELS * reductions, 0.0)

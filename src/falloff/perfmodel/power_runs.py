@@ -87,6 +87,7 @@ def job_of(cell: TrainCell, cluster: Cluster) -> Job | None:
         reduce_bytes=2.0 if cell.reduce_dtype == "bfloat16" else 4.0,
         compiled=cell.compile,
         reshard_after_forward=cell.reshard_after_forward,
+        reduce_every_microbatch=False,  # in the last one alone (bench/parallelize.py)
         prefetch=min(cell.prefetch_forward, cell.prefetch_backward),
         clips_gradients=cell.grad_clip is not None,
         framework="falloff",

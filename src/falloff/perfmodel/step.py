@@ -53,7 +53,10 @@ PARAMETERS = by_name(
             high=400.0 * MILLI,
             shared_by="framework",
             meaning="what a step takes beside all that: data, logging, reading of the loss and the gradient's norm",
-            source="10 to 25 ms between steps of TorchTitan and falloff on two H200 (traces of data/raw/h200)",
+            source="10 to 25 ms between steps of TorchTitan and falloff on two H200 as their profiles begin (traces of "
+            "data/raw/h200); from one optimizer's end to the next's falloff's device idles for 4.3 to 9.3 ms of steps "
+            "that are not bound by the host (seven such traces, one and two GPUs, median 5.6)",
+            group_priors={"falloff": 6.0 * MILLI},
         ),
     )
 )
@@ -130,7 +133,7 @@ def _predict(
     jobs: Jobs, values: Values, effects_on: Effects, duty: Floats, waits: "_Waits", gathers: DataParallelSeconds
 ) -> Steps:
     layer, ends = layer_seconds(jobs, values, duty), head_seconds(jobs, values, duty)
-    optimizer_s = _optimizer_s(jobs, values, effects_on, layer)
+    optimizer_s, started_s = _optimizer_s(jobs, values, effects_on, layer)
     pipe = _pipeline(jobs, values, layer, ends, waits)
     parallel = _data_parallel(jobs, values, layer, ends, waits, gathers, effects_on)
     count, layers = jobs.num_microbatches, jobs.layers / jobs.pp
@@ -138,17 +141,18 @@ def _predict(
         ends.embedding_forward + ends.embedding_backward + ends.head_forward + ends.head_backward
     ).times(count / jobs.pp)
     recompute_s = layer.recompute_s * layers * count
-    computed_s = passes.total_s + recompute_s + optimizer_s
+    computed_s = passes.total_s + recompute_s + optimizer_s + started_s
     slowest_s = computed_s * effects.slowest_gpu(jobs, values, effects_on)
     jitter_s = computed_s * effects.jitter(jobs, values, effects_on)
     overhead_s = values.of("step_overhead_s", jobs)
-    step_s = pipe.total_s + parallel.exposed_s + parallel.slowed_s + optimizer_s + slowest_s + jitter_s + overhead_s
+    updated_s = optimizer_s + started_s
+    step_s = pipe.total_s + parallel.exposed_s + parallel.slowed_s + updated_s + slowest_s + jitter_s + overhead_s
     return Steps(
         step_s=step_s,
         gemm_s=passes.gemm_s,
         attention_s=passes.attention_s,
         memory_bound_s=passes.memory_s,
-        launch_s=passes.launch_s,
+        launch_s=passes.launch_s + started_s,
         recompute_s=recompute_s,
         optimizer_s=optimizer_s,
         tensor_parallel_s=count * (layers * waits.tensor_s + (waits.first_s + waits.last_s) / jobs.pp),
@@ -166,16 +170,20 @@ def _predict(
     )
 
 
-def _optimizer_s(jobs: Jobs, values: Values, effects_on: Effects, layer: LayerSeconds) -> Floats:
-    """Return the optimizer's seconds [n]; the host starts it while the device is still at the last backward pass."""
+def _optimizer_s(jobs: Jobs, values: Values, effects_on: Effects, layer: LayerSeconds) -> tuple[Floats, Floats]:
+    """Return the optimizer's seconds, and those for which its device waits to be started, [n] each.
+
+    The host starts it while the device is still at the last backward pass.
+    """
     parts = optimizer_seconds(jobs, values)
     ahead_s = layers_of_stage(jobs) * np.maximum(layer.backward_s - launch_seconds(jobs, values).backward_s, 0.0)
-    found = parts.memory_s + np.maximum(parts.launch_s - ahead_s, 0.0)
+    waits_s = np.maximum(parts.launch_s - ahead_s, 0.0)
     if effects_on.shrinking_optimizer:
-        return found
+        return parts.memory_s, waits_s
     # as if there were eight shards, however many there are
     shards = np.where(jobs.zero_stage >= 1, compute.optimizer_shards(jobs), 1.0)
-    return found * shards / np.minimum(shards, 8.0)
+    more = shards / np.minimum(shards, 8.0)
+    return parts.memory_s * more, waits_s * more
 
 
 @dataclass(frozen=True, kw_only=True)
