@@ -25,6 +25,8 @@ FOLDERS = {
     "maxtext": "maxtext",
     "llm.c": "llm.c",
     "modded_nanogpt": "modded-nanogpt",
+    "internevo": "internevo",
+    "mlperf": "mlperf",
     "transformers": "transformers",
 }
 LOGS = [

@@ -59,5 +59,7 @@ def test_a_loss_that_is_no_number_is_told(tmp_path: Path) -> None:
 def test_losses_without_a_bar_tell_no_step(tmp_path: Path) -> None:
     path = tmp_path / "run.log"
     path.write_text(losses() * 3)
-    with pytest.raises(ValueError, match=r"run\.log: holds no whole step line of transformers"):
+    with pytest.raises(
+        ValueError, match=r"no whole step line of transformers \(its dictionaries name no step: the prog"
+    ):
         read_any(path)

@@ -371,3 +371,51 @@ def test_primus_tells_its_ranks_and_the_memory_in_use(write: WriteLines) -> None
 def test_a_clock_that_goes_far_back_begins_another_run(write: WriteLines) -> None:
     assert len(read_runs(write(line(43).replace("09-01", "09-04"), line(44)))) == 2
     assert len(read_runs(write(line(43).replace("10:00:00", "10:30:00"), line(44)))) == 1
+
+
+def test_megatron_bridge_prints_its_rate_on_a_line_before_and_a_window_under_nsys_is_left_out() -> None:
+    log = read_run(DATA / "bridge-2025-10.log")
+    assert [step.flops_per_gpu_s for step in log.steps] == [None, pytest.approx(58.2e12)]
+    # the rate of the window under nsys has no line of its own
+    assert log.steps[1].event is None
+    fields = run_fields(log)
+    assert (fields["framework"], fields["reported_tflops_per_gpu"]) == ("megatron-bridge", pytest.approx(58.2))
+    assert "causal half" in fields["reported_convention"]
+
+
+def test_megatron_bridges_rate_is_of_the_iteration_of_the_same_seconds_alone(write: WriteLines) -> None:
+    rate = "Step Time : 5.00s GPU utilization: {}MODEL_TFLOP/s/GPU"
+    path = write(
+        rate.format("663.5"), line(1), rate.format("660.0"), line(2, ms="7000.0"), rate.format("0.0"), line(3), line(4)
+    )
+    # it prints 0 for networks whose FLOPs it does not count
+    assert [step.flops_per_gpu_s for step in read_run(path).steps] == [pytest.approx(663.5e12), None, None, None]
+
+
+def test_a_window_in_which_nsys_captured_is_left_out(write: WriteLines) -> None:
+    capture = ("Capture range started in the application.", "Generating '/tmp/nsys-report-3660.qdstrm'")
+    path = write(line(10), line(20), *capture, line(30), line(40))
+    assert "21-30 (a profiler ran)" in run_fields(read_run(path))["window"]
+
+
+def test_a_bridge_log_with_the_prefix_of_nemo_run_is_read() -> None:
+    log = read_run(DATA / "bridge-2025-12.log")
+    (step,) = log.steps
+    assert (step.step, step.step_s, step.flops_per_gpu_s) == (50, 9.089, pytest.approx(663.5e12))
+    assert (log.outcome, step.more["load_balancing_loss"]) == ("ok", "1.000000E+00")
+
+
+def test_another_ranks_words_behind_the_line_do_not_cut_it_and_memory_is_read_in_gigabytes() -> None:
+    log = read_run(DATA / "bridge-2025-12-two-ranks.log")
+    (step,) = log.steps
+    assert (step.step_s, step.loss) == (pytest.approx(20.2891), pytest.approx(12.58695))
+    assert (log.num_cut_lines, log.outcome, step.memory_bytes) == (0, "ok", 216.89e9)
+
+
+def test_tokens_so_far_beside_megatrons_own_rate_are_a_fork_of_megatron_lm(write: WriteLines) -> None:
+    # as a fork for Apertus prints it: a public log of 2026-05, its loss and learning rate changed
+    more = " eta: 0:00:00 | tokens/sec/gpu: 8000.5 | throughput per GPU (TFLOP/s/GPU): 412.3 |"
+    row = line(299, ms="131064.1", more=more).replace("| elapsed", "| consumed tokens: 1.258B | elapsed")
+    log = read_run(write(row, row.replace("299/", "300/")))
+    assert run_fields(log)["framework"] == "megatron-lm"
+    assert (log.steps[0].tokens_seen, log.steps[0].tokens_per_gpu_s) == (1.258e9, 8000.5)

@@ -122,3 +122,10 @@ def test_an_iteration_with_an_evaluation_in_it_is_left_out(write: Write) -> None
     log = read(path)
     assert [window.line.step for window in find_steady_windows(log)[0]] == [240, 260, 270]
     assert (log.facts["tokens_per_step"], log.facts["params"]) == (491520.0, pytest.approx(123.59e6))
+
+
+def test_the_mfu_of_a_run_is_of_the_lines_that_print_one(write: Write) -> None:
+    # nanoGPT's first five lines of a launch print -100 %, also where every iteration is logged
+    lines = [f"iter {n}: loss 2.5000, time 13.7{n}ms, mfu {26.9 if n > 4 else -100:.2f}%" for n in range(8)]
+    (log,) = read_framework_log(write(*lines), "nanochat")
+    assert run_fields(log)["reported_mfu"] == pytest.approx(0.269)

@@ -324,3 +324,18 @@ def test_ranks_that_only_nccl_lists_are_believed_where_the_bandwidths_agree(tmp_
     )
     run = read(tmp_path / "all_reduce.log", debug + HEADER + ROW + FOOTER)
     assert (run.num_ranks, run.nodes, run.flags) == (4, 2, ())
+
+
+def test_a_rank_before_each_piece_of_a_row_is_taken_off() -> None:
+    (run,) = read_nccl_tests(DATA / "rank_before_each_piece.log")
+    assert (run.collective, run.num_ranks, run.num_cut_lines) == ("all_reduce", 24, 0)
+    row = run.rows[0]
+    assert (row.message_bytes, row.root) == (1048576, -1)
+    assert [half.time_s and half.time_s.value for _, half in row.halves] == pytest.approx([1626.5e-6, 2302.3e-6])
+
+
+def test_allgather_until_june_2020_printed_its_bus_bandwidth_twice_and_does_not_contradict_itself() -> None:
+    (run,) = read_nccl_tests(DATA / "2020_allgather_out_of_bounds.log")
+    assert (run.collective, run.num_ranks) == ("all_gather", 8)
+    assert run.flags == ("2 values came out of bounds: results were wrong",)
+    assert not run.is_valid

@@ -93,3 +93,9 @@ def test_the_gpu_and_its_peak_are_read_where_they_are_said(tmp_path: Path) -> No
     said = "[2026-01-02 03:04:00] INFO     [x:1] Device: NVIDIA H100 80GB HBM3, Device peak Flops/s: 989500000000000"
     facts = read(write(tmp_path / "a.log", said, *block(1))).facts
     assert (facts["gpu_name"], facts["reported_peak_flops"]) == ("NVIDIA H100 80GB HBM3", 989.5e12)
+
+
+def test_a_block_without_its_heading_is_not_taken_for_the_first_step() -> None:
+    fields = run_fields(read(DATA / "2025-12-block.log"))
+    assert (fields["window"], fields["reported_tokens_per_gpu_s"]) == ("steps one of unknown number", 258163.0)
+    assert fields["reported_mfu"] == pytest.approx(0.4457)

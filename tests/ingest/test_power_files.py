@@ -76,6 +76,59 @@ def test_a_format_is_told_by_its_content(name: PowerFormat) -> None:
     assert power_format(TEXTS[name]) == name
 
 
+# what launchers and log collectors put before each line, and a terminal around it
+AROUND = {
+    "torchrun": ("[default0]:", ""),
+    "mpirun": ("[1,0]<stdout>:", ""),
+    "srun": (" 0: ", ""),
+    "kubectl": ("[pod/train-0/worker] ", ""),
+    "Ray": ("(RayTrainWorker pid=1234, ip=10.0.0.1) ", ""),
+    "Docker Compose": ("train-1  | ", ""),
+    "torchrun in a pod": ("[pod/train-0/worker] [rank0]:", ""),
+    "terminal": ("\x1b[32m", "\x1b[0m"),
+    "byte order mark": ("\ufeff", ""),
+}
+
+
+@pytest.mark.parametrize("around", sorted(AROUND))
+@pytest.mark.parametrize("name", sorted(set(TEXTS) - {"zeus-monitor"}))
+def test_what_a_launcher_puts_before_a_sample_does_not_count(name: PowerFormat, around: str, tmp_path: Path) -> None:
+    before, after = AROUND[around]
+    plain, wrapped = tmp_path / "plain" / "samples.txt", tmp_path / "wrapped" / "samples.txt"
+    for path in (plain, wrapped):
+        path.parent.mkdir()
+    plain.write_text(TEXTS[name])
+    wrapped.write_text("".join(f"{before}{line}{after}\n" for line in TEXTS[name].splitlines()))
+
+    assert power_format(wrapped.read_text()) == name
+    one, other = read_power(plain), read_power(wrapped)
+    assert list(one.devices) == list(other.devices)
+    assert one.num_cut_lines == other.num_cut_lines
+    for device, samples in one.devices.items():
+        for column in ("time_s", "draw_w", "energy_j"):
+            np.testing.assert_array_equal(getattr(samples, column), getattr(other.devices[device], column))
+
+
+def test_the_time_at_which_kubernetes_took_a_row_is_not_the_time_of_the_sample(tmp_path: Path) -> None:
+    path = tmp_path / "samples.txt"
+    lines = TEXTS["nvidia-smi"].splitlines()
+    path.write_text("".join(f"[pod/train-0/worker] 2030-06-16T22:30:48.735123456Z {line}\n" for line in lines))
+
+    (samples,) = read_power(path).devices.values()
+
+    (expected,) = read_power(DATA / "nvidia_smi.csv").devices.values()
+    np.testing.assert_array_equal(samples.time_s, expected.time_s)
+    np.testing.assert_array_equal(samples.draw_w, expected.draw_w)
+
+
+def test_samples_of_two_ranks_in_one_file_are_refused(write: Write) -> None:
+    rows = [line for line in TEXTS["nvidia-smi"].splitlines() if line]
+    path = write("".join(f"{rank}: {line}\n" for line in rows for rank in (0, 1)))
+
+    with pytest.raises(ValueError, match=r"0 and 1 both write samples, .* give the lines of each as a file"):
+        read_power(path)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -571,3 +624,32 @@ def test_dcgmi_s_values_that_do_not_stand_below_their_names_are_read_in_order(tm
     rows = "".join(f"GPU 0     300.1  {10**6 + 300_000 * t}\nGPU-I 0   N/A  N/A\n" for t in range(8))
     samples = table(tmp_path, "#Entity   POWER   TOTEC\nID        W       mJ\n" + rows).devices["0"]
     assert (samples.draw_w.mean(), samples.energy_j[-1] - samples.energy_j[0]) == pytest.approx((300.1, 2100))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "timestamp; index; power.draw [W]\n"
+        "2024/05/10 12:00:00,000; 0; 312,45 W\n2024/05/10 12:00:01,000; 0; 1.022,5 W\n",
+        "time;gpu;power_W\n10.05.2024 12:00:00;0;312,45\n10.05.2024 12:00:01;0;1022,5\n",
+        'Timestamp,GPU,Power (W)\n05/10/2024 12:00:00 PM,0,"312,45"\n05/10/2024 12:00:01 PM,0,"1,022.5"\n',
+        "time\tgpu\tpower_W\n2024-05-10 12:00:00\t0\t312,45\n2024-05-10 12:00:01\t0\t1022,5\n",
+    ],
+)
+def test_a_spreadsheets_numbers_and_moments_are_read_in_its_locale(write: Write, text: str) -> None:
+    log = read_power(write(text))
+    samples = log.devices["0"]
+    assert samples.draw_w.tolist() == [312.45, 1022.5]
+    assert samples.time_s.tolist() == [1715342400.0, 1715342401.0]
+    assert log.num_cut_lines == 0
+
+
+def test_a_number_that_may_have_a_decimal_comma_or_thousands_is_no_sample(write: Write) -> None:
+    log = read_power(write('time,gpu,energy_j\n1.8e9,0,"1,012.5"\n1.8e9,0,"1,012"\n'))
+    assert (log.devices["0"].energy_j.tolist(), log.num_cut_lines) == ([1012.5], 1)
+
+
+def test_a_row_that_has_lost_its_unit_has_lost_digits_too(write: Write) -> None:
+    rows = "".join(f"2024/05/10 12:00:0{second}.000, 0, 31{second}.12 W\n" for second in range(4))
+    log = read_power(write(f"timestamp, index, power.draw [W]\n{rows}2024/05/10 12:00:04.000, 0, 33\n"))
+    assert (log.devices["0"].draw_w.tolist(), log.num_cut_lines) == ([310.12, 311.12, 312.12, 313.12], 1)

@@ -39,6 +39,7 @@ def test_a_unit_behind_a_number_counts(text: str, value: float | None) -> None:
         "[Unknown Error]",
         "[GPU requires reset]",
         "nan",
+        "N/A (Secondary die)",
     ],
 )
 def test_an_answer_that_is_none_is_missing_and_not_zero(text: str) -> None:

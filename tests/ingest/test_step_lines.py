@@ -7,6 +7,7 @@ from falloff.ingest.frameworks import framework_of, read_framework_log
 from falloff.ingest.steady import run_fields
 from falloff.ingest.training_log import TrainingLog
 
+DATA = Path(__file__).parents[1] / "data"
 Read = Callable[[str], TrainingLog]
 
 
@@ -70,3 +71,27 @@ def test_modded_nanogpts_seconds_are_those_that_its_clock_rose_by(read: Read) ->
 def test_a_line_that_is_cut_is_counted(read: Read, cut: str) -> None:
     log = read("Step 2 | loss:2.02 lr:2e-05 tokens_per_second_per_gpu:402.5\n" + cut)
     assert ([step.step for step in log.steps], log.num_cut_lines) == ([2], 1)
+
+
+def test_internevo_prints_tokens_of_one_gpu_between_commas_and_later_between_blanks() -> None:
+    (log,) = read_framework_log(DATA / "internevo" / "2023-07.log", "internevo")
+    fields = run_fields(log)
+    assert [step.step for step in log.steps] == [0, 1, 2, 3]
+    assert fields["window"].startswith("steps 2, 3; left out: 0 (the first step)")
+    assert (fields["tokens_per_step"], fields["reported_tokens_per_gpu_s"]) == (131072.0, (4300.69 + 4252.55) / 2)
+    (log,) = read_framework_log(DATA / "internevo" / "2024-08-32k.log", "internevo")
+    # 'real_tgs' leaves the padding out, 'tgs/tgs_avg' is a mean over steps
+    assert (log.steps[0].step, log.steps[0].tokens_per_gpu_s) == (199, 2511.37)
+    assert log.steps[0].flops_per_gpu_s == pytest.approx(252.447e12, rel=1e-5)
+
+
+def test_a_profiler_that_stops_maxtexts_steps_is_an_event(read: Read) -> None:
+    row = "completed step: {0}, seconds: 10.34{0}, TFLOP/s/device: 346.9, Tokens/s/device: 19006.4, loss: 12.979\n"
+    profiler = "I0811 21:55:27.300535       7 profiler_session.cc:136] Profiler session started.\n"
+    log = read(row.format(2) + row.format(3) + profiler + row.format(4) + row.format(5))
+    assert [step.event for step in log.steps] == [None, None, "a profiler ran", None]
+
+
+def test_blanks_at_the_end_of_a_line_and_its_end_of_windows_change_nothing(read: Read) -> None:
+    row = "completed step: {0}, seconds: 1.34{0}, TFLOP/s/device: 257.9, loss: 9.5   \r\n"
+    assert [step.step_s for step in read(row.format(2) + row.format(3)).steps] == [1.342, 1.343]

@@ -13,11 +13,21 @@ from falloff.ingest.llamafactory import LLAMAFACTORY, is_llamafactory_log
 from falloff.ingest.logtext import without_prefixes
 from falloff.ingest.megatron import MEGATRON, is_megatron_log
 from falloff.ingest.megatron_progress import MEGATRON_PROGRESS, is_progress_log
+from falloff.ingest.mlperf import MLPERF, is_mlperf_log
 from falloff.ingest.nanochat import NANOCHAT, is_nanochat_log
 from falloff.ingest.nanotron import NANOTRON, is_nanotron_log
 from falloff.ingest.nemo import NEMO, is_nemo_log
 from falloff.ingest.olmo_core import OLMO_CORE, is_olmo_core_log
-from falloff.ingest.step_lines import LLM_C, MAXTEXT, MODDED_NANOGPT, TORCHTUNE, StepLine, is_step_line_log, system_of
+from falloff.ingest.step_lines import (
+    INTERNEVO,
+    LLM_C,
+    MAXTEXT,
+    MODDED_NANOGPT,
+    TORCHTUNE,
+    StepLine,
+    is_step_line_log,
+    system_of,
+)
 from falloff.ingest.torchtitan import TORCHTITAN, is_torchtitan_log
 from falloff.ingest.training_log import System, TrainingLog
 from falloff.ingest.training_runs import read_training_log
@@ -52,7 +62,8 @@ _ALL = (
     Framework(title="NeMo log", is_log=is_nemo_log, system=NEMO),
     Framework(title="LlamaFactory log", is_log=is_llamafactory_log, system=LLAMAFACTORY),
     Framework(title="instructlab log", is_log=is_instructlab_log, system=INSTRUCTLAB),
-    *(_of_step_lines(trainer) for trainer in (TORCHTUNE, MAXTEXT, LLM_C, MODDED_NANOGPT)),
+    *(_of_step_lines(trainer) for trainer in (TORCHTUNE, MAXTEXT, LLM_C, MODDED_NANOGPT, INTERNEVO)),
+    Framework(title="MLPerf log", is_log=is_mlperf_log, system=MLPERF),
     Framework(title="Hugging Face Trainer log", is_log=is_huggingface_log, system=HUGGINGFACE),
 )
 FRAMEWORKS: Mapping[str, Framework] = {framework.system.name: framework for framework in _ALL}

@@ -110,6 +110,7 @@ HUGGINGFACE = System(
     ended=_LAST,
     begins=re.compile(r"\*{5} Running training \*{5}"),
     join=_join,
+    needs="its dictionaries name no step: the progress bar does, which has to stand before each of them",
     ranks_repeat=False,
     remarks=_LAST,
     settle=_settle,

@@ -7,7 +7,7 @@ line before; since Megatron-LM 0.16 the first iteration of a launch has a line o
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from falloff.ingest.logtext import Line, moment_of, number_of
@@ -16,6 +16,7 @@ from falloff.ingest.megatron_rates import (
     ENERGY_IS_ZERO,
     FLOPS_NAME,
     FLOPS_OF_2021,
+    FLOPS_OF_BRIDGE,
     FLOPS_OF_MEGATRON,
     FLOPS_OF_NEOX,
     FLOPS_OF_PRIMUS,
@@ -42,7 +43,7 @@ _NANS = "number of nan iterations"
 _ENERGY, _POWER = "energy per gpu (j/iter/gpu)", "power per gpu (w/gpu)"
 # Kin of Megatron's call the same thing by other names; the first that a line has counts.
 _LOSSES = ("lm loss", "lm_loss", "reduced_train_loss", "loss")
-_FLOPS = (FLOPS_OF_MEGATRON, FLOPS_OF_2021, FLOPS_OF_NEOX, FLOPS_OF_PRIMUS)
+_FLOPS = (FLOPS_OF_MEGATRON, FLOPS_OF_2021, FLOPS_OF_NEOX, FLOPS_OF_PRIMUS, FLOPS_OF_BRIDGE)
 _TOKENS_PER_GPU = (
     "tokens per gpu per second (tgs)",
     "tokens per gpu per second(tgs)",
@@ -82,10 +83,19 @@ _STEADY_NAMES = frozenset(
 _SURE = (*(f"{name}:" for name in (_ELAPSED, _ELAPSED_S, _NANS)), "elapsed_time_per_iteration_ms=")
 # What stands at the end of every version's line; before version 2 it was the loss scale.
 _ENDS = frozenset({SKIPPED, _NANS, "loss scale"})
+# Megatron-Bridge prints its rate on a line of its own before the iteration's, of the same seconds to two digits:
+# 'Step Time : 9.09s GPU utilization: 663.5MODEL_TFLOP/s/GPU', of the model's FLOPs before it was called so, too.
+_BRIDGE = re.compile(
+    r"\bStep Time ?: ?(\d{1,6}\.\d\d)s\b.{0,60}\bGPU utilization: ?(\d{1,6}(?:\.\d+)?) ?(?:MODEL_)?TFLOP/s/GPU"
+)
+_LARGEST_BRIDGE_DIFFERENCE_S = 0.0051
 # Megatron-LM's timers are announced on the line itself where a fork lets them follow without a break.
 _TIMERS = "time (ms)"
-# Two ranks write to one terminal: what the first says without its newline has another's words behind it.
-_NEXT_WORDS = re.compile(rf"({_NANS}: *\d+ \|.{{0,4000}}?)(?=\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*")
+# Two ranks write to one terminal: what the first says without its newline has another's words behind it. A field of its
+# own begins with a blank.
+_NEXT_WORDS = re.compile(
+    rf"({_NANS}: *\d+ \|.{{0,4000}}?)(?=(?<=\|)[^\s|]|\[\d{{4}}-|\[[Rr]ank ?\d|\(min, max\) time|WARNING:).*"
+)
 SKIPPED_ALL = "its iterations were skipped: the loss scale overflowed"
 _NUMBER_FIRST = re.compile(r"[-+]?(?:nan|inf|[\d.,]+(?:[eE][-+]?\d+)?)(?=$|/| +[^\d\s]|TFLOPS$)", re.IGNORECASE)
 
@@ -100,6 +110,29 @@ _HEAD = re.compile(
 def is_megatron_log(text: str) -> bool:
     """Return whether the text is of Megatron or its kin: a step line, or how it reports its processes and arguments."""
     return _HEAD.search(text) is not None
+
+
+def _join(lines: Iterable[Line]) -> Iterator[Line]:
+    """Yield the lines, Megatron-Bridge's rate of an iteration as a field of the iteration's line."""
+    seconds, flops = math.nan, ""
+    for line in lines:
+        bridge = _BRIDGE.search(line.text)
+        if bridge:
+            seconds, flops = float(bridge[1]), bridge[2]
+        fields = _fields(line.text) if flops and _ITERATION.search(line.text) and line.text.endswith("|") else None
+        if not fields or any(name in fields for name in _FLOPS):
+            yield line
+            continue
+        is_its = abs(_elapsed_s(fields) - seconds) <= _LARGEST_BRIDGE_DIFFERENCE_S
+        yield line._replace(text=f"{line.text} {FLOPS_OF_BRIDGE}: {flops} |") if is_its else line
+        flops = ""
+
+
+def _elapsed_s(fields: Mapping[str, str]) -> float:
+    try:
+        return _seconds(fields)
+    except ValueError:
+        return math.nan
 
 
 def _is_step_line(text: str) -> bool:
@@ -141,7 +174,8 @@ def _fields(text: str) -> dict[str, str] | None:
 def _step(step: int, total_steps: int, fields: Mapping[str, str], text: str) -> LoggedStep:
     """Return the step; ValueError where a field that every line needs is no number."""
     seconds = _seconds(fields)
-    flops, loss = _first(fields, _FLOPS), _first(fields, _LOSSES)
+    # Megatron-Bridge prints 0 for networks whose FLOPs it does not count
+    flops, loss = _first(fields, _FLOPS) or None, _first(fields, _LOSSES)
     if loss is None and _first(fields, (_NANS,)):
         loss = math.nan
     return LoggedStep(
@@ -255,7 +289,13 @@ MEGATRON = System(
             re.compile(r"\bsaving checkpoint at iteration|successfully saved checkpoint|\bsave-checkpoint \.+:"),
         ),
         ("a validation ran", re.compile(r"validation loss at|\bloss at iteration +\d+ \||Evaluating (?:iter|on) \d")),
-        ("a profiler ran", re.compile(r"ActivityProfilerController|Flops profiler started|profiler trace")),
+        (
+            "a profiler ran",
+            re.compile(
+                r"ActivityProfilerController|Flops profiler started|profiler trace"
+                r"|Capture range (?:started|ended) in the application|Generating '.{1,400}\.qdstrm'"  # nsys
+            ),
+        ),
         (
             "an iteration was run again to check it",
             re.compile(r"[Nn]eed to rerun step|Unexpected result .* at iteration #"),
@@ -266,6 +306,7 @@ MEGATRON = System(
         r"|^ *successfully loaded checkpoint\b"
     ),
     ended=re.compile(r"\[after training is done\]|\[exiting program (?:at iteration|after [\d.]+ minutes)"),
+    join=_join,
     ranks_repeat=False,
     lost_loss=_lost_loss,
     remarks=REMARKS,

@@ -10,12 +10,13 @@ from typing import Any
 
 from falloff.ingest.training_log import LoggedStep, Settled
 from falloff.spec.network import model_flops_per_token
-from falloff.units import MIB, TERA
+from falloff.units import GIGA, MIB, TERA
 
 # names of the field that holds TFLOP/s: Megatron-LM's, that of Megatron-DeepSpeed and older forks, GPT-NeoX's
 FLOPS_OF_MEGATRON, FLOPS_OF_2021 = "throughput per gpu (tflop/s/gpu)", "tflops"
 FLOPS_OF_NEOX = "approx flops per gpu"
 FLOPS_OF_PRIMUS = "compute per gpu (tflop/s/gpu)"
+FLOPS_OF_BRIDGE = "gpu utilization (model_tflop/s/gpu)"
 # names in LoggedStep.more: iterations of the line's that were skipped, as printed; how many ranks there are
 SKIPPED, NUM_RANKS = "number of skipped iterations", "ranks that its prefix tells"
 # An iteration that is skipped has no optimizer step, some percent of its time: a tenth of a window is below 1 % of it.
@@ -35,11 +36,18 @@ OF_2021 = "Megatron's formula of 2021: attention over the full square; "
 COUNTS_RECOMPUTE = OF_2021 + "recomputation counted: hardware FLOPs"
 RECOMPUTES_NONE = OF_2021 + "nothing is recomputed: model and hardware FLOPs are the same"
 MAY_COUNT = OF_2021 + "whether recomputation is counted (hardware FLOPs) the log does not tell"
+# attn_layer_flops() and transformer_flops() in src/megatron/bridge/training/utils/flop_utils.py at 0494433
+OF_BRIDGE = "Megatron-Bridge: the causal half of attention; recomputation not counted"
 OF_NEOX = "GPT-NeoX: approximate; whether recomputation is counted the log does not tell"
 # It prints one decimal at some hundred TFLOP/s, and the two conventions lie 5 to 30 % apart.
 LARGEST_FORMULA_DIFFERENCE = 0.02
-# '[Rank 0] (after 10 iterations) memory (MB) | allocated: .. | max reserved: 8266.0', in units of 2^20 bytes
-MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax reserved: (\d{1,9}(?:\.\d+)?)(?= |$)")
+# '[Rank 0] (after 10 iterations) memory (MB) | allocated: .. | max reserved: 8266.0', in units of 2^20 bytes;
+# Megatron-Bridge's '.. memory (GB) | mem-allocated-gigabytes: .. | mem-max-reserved-gigabytes: 216.89 |' in 1e9 bytes
+MEMORY = re.compile(
+    r"\bmemory \((?P<unit>[MG])B\) \|.*\b(?:max reserved|mem-max-reserved-gigabytes): "
+    r"(?P<size>\d{1,9}(?:\.\d+)?)(?= |$)"
+)
+_MEMORY_UNITS = {"M": MIB, "G": GIGA}
 MEMORY_IN_USE = "in use on the GPU, by all there"
 MEMORY_KIND = "cuda peak reserved after the first iterations, of the ranks that report it"
 LARGEST_SEQ = 1 << 30
@@ -54,12 +62,16 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
     """Return the facts with what the step lines tell, and the steps with the memory that the ranks report."""
     found = dict(facts)
     flops_name = next((step.more[FLOPS_NAME] for step in steps if FLOPS_NAME in step.more), None)
-    # forks of Megatron-LM print the same TFLOPs, but neither samples/s nor tokens so far
+    # forks of Megatron-LM print the same TFLOPs, but neither samples/s nor tokens so far; those since 2025 print tokens
+    # beside Megatron-LM's own name for TFLOP/s
     has_samples = flops_name == FLOPS_OF_2021 and any(step.samples_per_s is not None for step in steps)
-    if has_samples or any(step.tokens_seen is not None for step in steps):
+    has_tokens = flops_name != FLOPS_OF_MEGATRON and any(step.tokens_seen is not None for step in steps)
+    if has_samples or has_tokens:
         found["framework"] = "megatron-deepspeed"
     elif flops_name == FLOPS_OF_NEOX:
         found["framework"] = "gpt-neox"
+    elif flops_name == FLOPS_OF_BRIDGE:
+        found["framework"] = "megatron-bridge"
     seq = found.get("seq") or _seq(steps)
     if seq is not None:
         found["seq"] = seq
@@ -74,7 +86,8 @@ def settle(facts: Mapping[str, Any], steps: Sequence[LoggedStep], remarks: Seque
     if any(step.energy_j is not None or step.draw_w is not None for step in steps):
         found["power_source"] = POWER_SOURCE
     marked = _with_skipped(steps)
-    peaks = [float(match[1]) * MIB for text in remarks if (match := MEMORY.search(text))]
+    found_sizes = (match for text in remarks if (match := MEMORY.search(text)))
+    peaks = [float(match["size"]) * _MEMORY_UNITS[match["unit"]] for match in found_sizes]
     if peaks:
         return {**found, "memory_kind": MEMORY_KIND}, [replace(marked[0], memory_bytes=max(peaks)), *marked[1:]]
     has_memory = any(step.memory_bytes is not None for step in steps)
@@ -153,6 +166,8 @@ def _num_gpus(facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> int | No
 def _convention(flops_name: str, facts: Mapping[str, Any], steps: Sequence[LoggedStep]) -> str:
     if flops_name == FLOPS_OF_NEOX:
         return OF_NEOX
+    if flops_name == FLOPS_OF_BRIDGE:
+        return OF_BRIDGE
     if flops_name == FLOPS_OF_2021:
         return {"none": RECOMPUTES_NONE, "full": COUNTS_RECOMPUTE}.get(facts.get("recompute", ""), MAY_COUNT)
     last = max((step.time for step in steps if step.time is not None), default=None)

@@ -78,6 +78,9 @@ def tell_collective(rows: Sequence[Row], num_ranks: int | None) -> str | None:
     asked = [name for name in COLLECTIVES if name != "all_to_all_v" and (name != "hypercube" or _is_scaled(rows))]
     candidates = [name for name in asked if _may_be(name, rows, num_ranks)]
     if set(candidates) == {"all_gather", "all_to_all"}:
+        # AllToAll came after AllGather's algorithm bandwidth had become size / time
+        if _is_scaled(rows, has_root=False):
+            return "all_gather"
         return {True: "all_gather", False: "all_to_all", None: None}[_is_checked_in_place(rows)]
     if set(candidates) == {"all_reduce", "send_recv"} and _is_checked_in_place(rows) is False:
         return "send_recv"
@@ -103,17 +106,18 @@ def _may_be(name: str, rows: Sequence[Row], num_ranks: int | None) -> bool:
     return found is None or _fits(name, found, num_ranks or (ratio if ratio and ratio > 1 else None))
 
 
-def _is_scaled(rows: Sequence[Row]) -> bool | None:
+def _is_scaled(rows: Sequence[Row], *, has_root: bool = True) -> bool | None:
     """Return whether the algorithm bandwidths are less than size / time, as (n-1)/n of it is for hypercube.
 
-    None where too few of their digits are printed to tell.
-    So were those of AllGather and ReduceScatter until 2020, whose rows have no root, and before hypercube was there.
+    None where too few of their digits are printed to tell. So were those of AllGather and ReduceScatter until June
+    2020 (NVIDIA/nccl-tests issue 45), whose rows have no root, and before hypercube was there. has_root says which
+    rows are asked.
     """
     pairs = [
         (half.algbw_bytes_s, half.time_s, row.message_bytes)
         for row in rows
         for _, half in row.halves
-        if row.root is not None and not half.is_cpu_time
+        if (row.root is not None) == has_root and not half.is_cpu_time
     ]
     told = [
         algbw.high * time.high < size

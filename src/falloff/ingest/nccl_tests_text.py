@@ -12,6 +12,8 @@ from falloff.units import GIGA
 
 # what srun --label pads, mpich -prepend-rank and container logs put before a line, beyond what logtext takes off
 _PREFIX = re.compile(r"\s*\d+: (?=\s|#|\S)|\[\d+\](?= )|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* ")
+# A row is flushed in pieces, and mpich's rank stands before each: 'sum      -1[0]    1626.5    0.64    1.24      0[0]'
+_RANK_WITHIN = re.compile(r"(?<=[^\s\[])\[\d{1,9}\](?=\s|$)")
 _THREADS = re.compile(r"\bnThread (\d{1,9}) nGpus (\d{1,9}) minBytes\b")
 _WARMUP = re.compile(r"\bwarmup iters: (\d{1,9})\b")
 _ITERATIONS = re.compile(r"(?<!warmup )(?<!agg )\biters: (\d{1,9})\b")
@@ -306,4 +308,7 @@ def checked_settings(settings: Settings) -> Settings | None:
 
 def _without_prefix(line: str) -> str:
     match = _PREFIX.match(line)
-    return line[match.end() :] if match else line
+    if match is None:
+        return line
+    rest = line[match.end() :]
+    return _RANK_WITHIN.sub(" ", rest) if match[0].startswith("[") else rest

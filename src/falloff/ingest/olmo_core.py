@@ -84,6 +84,7 @@ def _parse(line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
     placed = {name for names in _NAMES.values() for name in names}
     step = LoggedStep(
         step=int(heading["step"]),
+        is_numbered=head != _UNKNOWN_HEADING,
         total_steps=None if total == "???" else int(total.replace(",", "")),
         num_steps=1,
         time=_time(head),

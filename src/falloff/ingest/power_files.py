@@ -12,8 +12,8 @@ from falloff.ingest.power_dmon import read_dmon
 from falloff.ingest.power_nvidia_smi import STAMP, guess_columns, read_nvidia_smi_report
 from falloff.ingest.power_rounds import split_rounds
 from falloff.ingest.power_samples import PowerLog, Scope, Window
-from falloff.ingest.power_tables import Plan, plan_of, read_table, split_fields
-from falloff.ingest.power_values import Clock, find_timezone, number, read_power_lines
+from falloff.ingest.power_tables import DELIMITERS, Plan, plan_of, read_table, split_fields
+from falloff.ingest.power_values import Clock, find_timezone, number, read_power_lines, split_writer
 from falloff.ingest.power_zeus import (
     MONITOR_GPUS,
     MONITOR_STAMP,
@@ -39,9 +39,12 @@ _HDF5_MAGIC = "\ufffdHDF"
 
 def power_format(head: str) -> PowerFormat | None:
     """Return which format of power samples a file's first part is of, None where it is none."""
-    lines = [line for line in islice(head.splitlines(), _HEAD_LINES) if line.strip()]
-    if "==NVSMI LOG==" in head[:HEAD_CHARS] and re.search(r"^\s*(?:\w+ )?Power Readings\s*$", head, re.MULTILINE):
+    if "==NVSMI LOG==" in head[:HEAD_CHARS] and any(
+        re.fullmatch(r"\s*(?:\w+ )?Power Readings\s*", split_writer(line)[1]) for line in head.splitlines()
+    ):
         return "nvidia-smi-q"
+    stripped = (split_writer(line)[1] for line in islice(head.splitlines(), _HEAD_LINES))
+    lines = [line for line in stripped if line.strip()]
     for at, line in enumerate(lines, start=1):
         found = _format_of_line(line) or _format_of_header(line, lines[at:])
         if found:
@@ -68,7 +71,7 @@ def _format_of_header(line: str, rest: Sequence[str]) -> PowerFormat | None:
     text = line.lstrip("\ufeff").strip()
     if _RUN_COLUMNS & {name.strip() for name in re.split(r"[,;\t]", text)}:
         return None
-    for delimiter in ",;\t":
+    for delimiter in DELIMITERS:
         names = [name.strip() for name in split_fields(text, delimiter)]
         plan = plan_of(names) if len(names) > 1 else None
         if plan is not None and any(_is_row(split_fields(row, delimiter), plan) for row in rest):
@@ -170,7 +173,7 @@ def _read_nvidia_smi(
             path, "nvidia-smi", columns, zone=zone, reading=reading, within=within, begin_s=begin_s, period_s=period_s
         )
     lines = [line for line, _ in islice(read_power_lines(path), _GUESS_LINES)]
-    if any(plan_of(split_fields(line)) for line in lines):
+    if any(plan_of(split_fields(line, delimiter)) for line in lines for delimiter in DELIMITERS):
         return read_table(
             path, "nvidia-smi", zone=zone, reading=reading, within=within, begin_s=begin_s, period_s=period_s
         )

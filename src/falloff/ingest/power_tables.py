@@ -17,6 +17,16 @@ from falloff.spec.source import PowerFormat, PowerReading
 # Which of a file's readings of one meter counts where none is asked for.
 _PREFERENCE: tuple[Averaging, ...] = ("instant", "by generation", "not stated", "average", "since the reading before")
 
+DELIMITERS = ",;\t"
+_ENDS_IN_UNIT = re.compile(r"\d[\d.]* (?:W|MHz|MiB|%)")
+# Numbers with a decimal comma, as spreadsheets of most of Europe write them, and those whose commas part thousands.
+# Where commas part the fields, '1,012' in quotation marks may be either, and is read as none.
+_OF_COMMAS = (re.compile(r"(\s*\d{1,3}(?:\.\d{3})+|\s*\d+),(\d+(?: ?[A-Za-z]{1,3})?\s*)"), re.compile(r"(?!)"))
+_QUOTED = (
+    re.compile(r"(\s*\d+),((?:\d{1,2}|\d{4,})(?: ?[A-Za-z]{1,3})?\s*)"),
+    re.compile(r"\s*\d{1,3}(?:,\d{3})+\.\d+(?: ?[A-Za-z]{1,3})?\s*"),
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Group:
@@ -143,6 +153,7 @@ class _TableReader:
         self.out, self.clock = Collector(), Clock(zone)
         self._reading, self._averaging, self._power_unit, self._scope = reading, averaging, power_unit, scope
         self._header, self._last, self._delimiter, self._length_of_last = "", "", ",", 0
+        self._has_unit_at_end = False
         self.without_unit: set[str] = set()  # series whose energy is in a unit that nothing names
 
     def read(self, line: str, is_ended: bool) -> None:
@@ -155,19 +166,26 @@ class _TableReader:
             # a last line without its newline may be cut within its last number
             if is_ended or len(fields[-1].strip()) >= self._length_of_last:
                 try:
+                    self._check_end(fields[-1].strip())
                     self._row(fields, self.plan)
                     self._length_of_last = len(fields[-1].strip())
                     return
                 except (ValueError, OverflowError):
                     pass
         elif self.plan is None or not line[:1].isdigit():
-            for delimiter in ",;\t":
+            for delimiter in DELIMITERS:
                 plan = plan_of(split_fields(line, delimiter), self._reading, self._averaging)
                 if plan is not None:
                     self.plan, self._header, self._delimiter = plan, line, delimiter
                     self.out.notes += _alternatives(plan, split_fields(line, delimiter))
                     return
         self.out.num_cut_lines += 1
+
+    def _check_end(self, last: str) -> None:
+        """Note whether rows end in a unit; ValueError for one that is cut before it: its number may be cut too."""
+        self._has_unit_at_end = self._has_unit_at_end or bool(_ENDS_IN_UNIT.fullmatch(last))
+        if self._has_unit_at_end and last[-1:].isdigit():
+            raise ValueError(f"{last[:40]!r} has lost its unit")
 
     def _row(self, fields: list[str], plan: Plan) -> None:
         at, units = plan.at, plan.units
@@ -234,13 +252,26 @@ def _alternatives(plan: Plan, names: Sequence[str]) -> list[str]:
 
 
 def split_fields(line: str, delimiter: str = ",") -> list[str]:
-    """Return the fields of one line; quotation marks are heeded where there are any."""
+    """Return the fields of one line, their numbers with points; quotation marks are heeded where there are any."""
     if '"' not in line:
-        return line.split(delimiter)
+        fields = line.split(delimiter)
+        return fields if delimiter == "," or "," not in line else [_with_point(field, _OF_COMMAS) for field in fields]
     try:
-        return next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
+        fields = next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), [])
     except csv.Error:
         return line.split(delimiter)
+    return [_with_point(field, _QUOTED if delimiter == "," else _OF_COMMAS) for field in fields]
+
+
+def _with_point(field: str, forms: tuple[re.Pattern[str], re.Pattern[str]]) -> str:
+    """Return a field with the commas of its number as points, and without marks between thousands."""
+    if "," not in field:
+        return field
+    decimal, grouped = forms
+    match = decimal.fullmatch(field)
+    if match:
+        return f"{re.sub(r'[.]', '', match[1])}.{match[2]}"
+    return field.replace(",", "") if grouped.fullmatch(field) else field
 
 
 def _value(

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from falloff.ingest.logtext import text_lines
+from falloff.ingest.logtext import clean, text_lines
 
 # Lines of power files are below 1 KiB; nvidia-smi can print some 200 columns.
 LONGEST_LINE_CHARS = 1 << 16
@@ -51,12 +51,25 @@ _STAMP = re.compile(
 )
 RELATIVE_TIMES = "times count from a start that the file does not tell"
 NO_ZONE = "time stamps without a zone, taken as UTC"
-_CTIME = "%a %b %d %H:%M:%S %Y"
+# What `date` prints, and how spreadsheets write a moment where the order of its parts is beyond doubt
+_FORMS = ("%a %b %d %H:%M:%S %Y", "%m/%d/%Y %I:%M:%S %p", "%d.%m.%Y %H:%M:%S")
 # Seconds since 1970 are 1e9 to 1e10 in this century; below are times since a run's start, above are ms, us and ns.
 _LARGEST_RELATIVE_S = 1e8
 _LATEST_S = 1e11
 _NUMERIC_SCALES = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
 _LARGEST = 1e20  # above what 64 bits of a counter hold
+# What says who writes: torchrun, mpirun, srun, kubectl logs --prefix, Ray, Docker Compose
+_WRITER = re.compile(
+    r"(?:\[(?:[A-Za-z_]*\d{1,9}(?:\|\d+)?|\d+,\d{1,9})\](?:<std(?:out|err)>)?: ?"
+    r"| {0,4}\d{1,9}:(?: |$)"
+    r"|\[pod/[^\]]+\] "
+    r"|\((?:[\w.-]{1,60}(?: |, ))?(?:rank=\d{1,9}, )?pid=\d{1,9}(?:, ip=[\w.:]{1,60})?\) ?"
+    r"|[a-z][\w.-]{0,80}[-_]\d{1,4} +\|(?: |$))+"
+)
+# kubectl logs --timestamps before a row of a table. dcgmi dmon prints no time of its own: there it is the sample's.
+_COLLECTED = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[-+]\d\d:?\d\d) (?!(?:Z|UTC)\b)(?=[A-Za-z0-9][^,;]*[,;])"
+)
 _MOST_BITS = 1 << 53
 
 
@@ -74,7 +87,9 @@ def number(text: str, unit: float | None = None) -> float:
         scale = 1.0 if unit is None else unit
     except ValueError:
         text = text.strip()
-        if text.casefold() in _UNANSWERED or (text.startswith("[") and text.endswith("]")):
+        key = text.casefold()
+        # rocm-smi's 'N/A (Secondary die)': the first die of a board reads both
+        if key in _UNANSWERED or key.startswith("n/a (") or (text.startswith("[") and text.endswith("]")):
             return math.nan
         match = _WITH_UNIT.fullmatch(text)
         if match is None:
@@ -147,7 +162,7 @@ class Clock:
             return self._minute_s + float(text[17:].replace(",", "."))
         match = _STAMP.fullmatch(text)
         if match is None:
-            return self._of_ctime(text)
+            return self._of_form(text)
         year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
         zone = _offset(match[8]) if match[8] else self._assumed()
         try:
@@ -158,11 +173,13 @@ class Clock:
             self._minute, self._minute_s = text[:17], start
         return start + second + (float(f"0.{match[7]}") if match[7] else 0.0)
 
-    def _of_ctime(self, text: str) -> float:
-        try:
-            return datetime.strptime(text, _CTIME).replace(tzinfo=self._assumed()).timestamp()
-        except OverflowError as error:
-            raise ValueError(str(error)) from error
+    def _of_form(self, text: str) -> float:
+        for form in _FORMS:
+            try:
+                return datetime.strptime(text, form).replace(tzinfo=self._assumed()).timestamp()
+            except (ValueError, OverflowError):
+                continue
+        raise ValueError(f"{text[:40]!r} is no time")
 
     def _assumed(self) -> tzinfo:
         if self._zone is None:
@@ -177,8 +194,31 @@ def _offset(text: str) -> tzinfo:
     return timezone((1 if text[0] == "+" else -1) * timedelta(hours=hours, minutes=minutes))
 
 
+def split_writer(text: str) -> tuple[str | None, str]:
+    """Return what a launcher or a log collector put before the line to tell who wrote it, and the line without it.
+
+    None without one. The line is without escapes and the time at which a collector took it.
+    """
+    text = clean(text)
+    match = _WRITER.match(text)
+    writer, text = (None, text) if match is None else (match[0].split("<")[0].strip(" :|"), text[match.end() :])
+    collected = _COLLECTED.match(text)
+    return writer, text[collected.end() :] if collected else text
+
+
 def read_power_lines(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield the lines that hold anything, and whether each was ended; as logtext.text_lines."""
+    """Yield the lines that hold anything, and whether each was ended; as logtext.text_lines.
+
+    They are as of split_writer. ValueError where several write: each counts its own GPUs from 0.
+    """
+    first: str | None = None
     for line, is_ended in text_lines(path, LONGEST_LINE_CHARS, MOST_UNPACKED_RATIO, LEAST_SUSPICIOUS_BYTES):
-        if line and not line.isspace():
-            yield line, is_ended
+        writer, text = split_writer(line)
+        first = writer if first is None else first
+        if writer is not None and writer != first:
+            raise ValueError(
+                f"{path}: {first} and {writer} both write samples, of GPUs that have the same numbers; "
+                "give the lines of each as a file"
+            )
+        if text and not text.isspace():
+            yield text, is_ended

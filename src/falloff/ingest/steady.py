@@ -39,11 +39,9 @@ def find_steady_windows(log: TrainingLog, left_out: Sequence[LeftOut] = ()) -> t
     reasons = [_why_not_steady(log, windows, position, left_out) for position in range(len(windows))]
     kept = [window for window, reason in zip(windows, reasons, strict=True) if reason is None]
     dropped = [
-        f"{_range(window.first, window.line.step)} ({reason})"
-        for window, reason in zip(windows, reasons, strict=True)
-        if reason is not None
+        f"{_range(window)} ({reason})" for window, reason in zip(windows, reasons, strict=True) if reason is not None
     ]
-    words = ", ".join(_range(window.first, window.line.step) for window in kept)
+    words = ", ".join(_range(window) for window in kept)
     return kept, f"steps {words or 'none'}" + (f"; left out: {', '.join(dropped)}" if dropped else "")
 
 
@@ -86,7 +84,7 @@ def run_fields(log: TrainingLog, left_out: Sequence[LeftOut] = ()) -> dict[str, 
         "reported_tokens_per_gpu_s": _reported_rate(kept, facts.get("num_gpus")),
         "reported_samples_per_s": _median([window.line.samples_per_s for window in kept]),
         "reported_tflops_per_gpu": _scaled(_median([window.line.flops_per_gpu_s for window in kept]), 1 / TERA),
-        "reported_mfu": _median([window.line.peak_flops_share for window in kept]),
+        "reported_mfu": _median(_from_first([window.line.peak_flops_share for window in kept])),
         **_energy(kept, facts.get("num_gpus")),
         "flags": flags or None,
     }
@@ -138,7 +136,7 @@ def _why_not_steady(
     log: TrainingLog, windows: Sequence[SteadyWindow], position: int, left_out: Sequence[LeftOut]
 ) -> str | None:
     window = windows[position]
-    starts = log.starts or windows[0].first <= 1
+    starts = log.starts or (windows[0].first <= 1 and windows[0].line.is_numbered)
     stated = next((item.reason for item in left_out if _touches(window, item)), None)
     reason = stated or window.line.event or window.line.unusable
     if starts and position == 0:
@@ -163,7 +161,10 @@ def _touches(window: SteadyWindow, item: LeftOut) -> bool:
     return window.first <= item.last and item.first <= window.line.step
 
 
-def _range(first: int, last: int) -> str:
+def _range(window: SteadyWindow) -> str:
+    first, last = window.first, window.line.step
+    if not window.line.is_numbered:
+        return "one of unknown number"
     return str(first) if first == last else f"{first}-{last}"
 
 
@@ -217,6 +218,11 @@ def _lines_own(kept: Sequence[SteadyWindow]) -> dict[str, Any]:
 def _common(values: Sequence[Any]) -> Any:
     found = set(values)
     return found.pop() if len(found) == 1 else None
+
+
+def _from_first(values: Sequence[float | None]) -> Sequence[float | None]:
+    """Return the values from the first that is known on: nanoGPT prints none (-100 %) in a launch's first lines."""
+    return values[next((at for at, value in enumerate(values) if value is not None), 0) :]
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -1,10 +1,12 @@
-"""Trainers that print one line a step, and little else: torchtune, MaxText, llm.c and modded-nanogpt.
+"""Trainers that print one line a step, and little else: torchtune, MaxText, llm.c, modded-nanogpt and InternEvo.
 
 torchtune's DiskLogger and StdoutLogger print 'Step 1 | loss:2.08 lr:2e-05 tokens_per_second_per_gpu:57.8' and, where
 memory is logged, peaks in GiB (torchtune/training/metric_logging.py); MaxText 'completed step: 9, seconds: 1.341,
 TFLOP/s/device: 257.9, Tokens/s/device: 36653.2, loss: 0.0' (AI-Hypercomputer/maxtext pull 761); llm.c 'step 149/190 |
 loss .. | 360.64 ms | 14.9% bf16 MFU | 1449806 tok/s' (anthonix/llm.c issue 2); modded-nanogpt 'step:125/1480
-train_time:29736ms step_avg:258.57ms' (KellerJordan/modded-nanogpt pull 65), whose step_avg is a mean since step 10.
+train_time:29736ms step_avg:258.57ms' (KellerJordan/modded-nanogpt pull 65), whose step_avg is a mean since step 10;
+InternEvo (InternLM) 'tflops=189.8,step=1,loss=11.6,tgs (tokens/gpu/second)=4274.45,..' in 2023 and the same with
+blanks for commas since (doc/usage.md of InternLM/InternLM and InternLM/InternEvo).
 """
 
 import re
@@ -83,6 +85,20 @@ MODDED_NANOGPT = StepLine(
     quantities={"loss": (1.0, r"\b(?:train|val)_loss:", r"(?= )"), "elapsed_s": (1e-3, r"\btrain_time:", r"ms\b")},
     needed=frozenset({"elapsed_s"}),
 )
+INTERNEVO = StepLine(
+    name="internevo",
+    step=re.compile(r"\brecord_current_batch_training_metrics\b(?=.{0,200}?\bstep=(\d{1,12})[ ,])"),
+    quantities={
+        "loss": (1.0, r"\bloss=", r"(?=[ ,])"),
+        # since November 2023 it prints real_tgs beside it, without the padding of packed samples
+        "tokens_per_gpu_s": (1.0, r"\btgs \(tokens/gpu/second\)=", r"(?=[ ,])"),
+        "flops_per_gpu_s": (TERA, r"\btflops=", r"(?=[ ,])"),
+        "tokens_seen": (1.0, r"\bnum_consumed_tokens=", r"(?=[ ,])"),
+    },
+    needed=frozenset({"loss", "tokens_per_gpu_s", "tokens_seen"}),
+    facts={"tokens_are": "all"},
+    every_line_is_one_step=True,
+)
 
 
 def _parse(trainer: StepLine, line: Line) -> tuple[LoggedStep, frozenset[str]] | None:
@@ -126,6 +142,7 @@ def system_of(trainer: StepLine) -> System:
                 "a checkpoint was written",
                 re.compile(r"[Cc]heckpoint .{0,80}\bsaved\b|[Ss]av(?:ing|ed) .{0,40}checkpoint"),
             ),
+            ("a profiler ran", re.compile(r"Profiler session started")),  # MaxText's
             ("an evaluation ran", re.compile(r"\bval_loss:|\bval loss\b|\beval metrics")),
         ),
     )
@@ -133,4 +150,5 @@ def system_of(trainer: StepLine) -> System:
 
 def is_step_line_log(trainer: StepLine, text: str) -> bool:
     """Return whether a text has a whole step line of this trainer, at the start of a line or within one."""
-    return any(trainer.step.search(line) and _parse(trainer, Line(None, line, True)) for line in text.split("\n"))
+    lines = (line.rstrip() for line in text.split("\n"))
+    return any(trainer.step.search(line) and _parse(trainer, Line(None, line, True)) for line in lines)

@@ -22,6 +22,7 @@ class LoggedStep:
     """
 
     step: int
+    is_numbered: bool = True  # whether the log says which step it is; one above whose values the file begins does not
     total_steps: int | None = None
     num_steps: int | None = None  # where the log says so; None: the steps since the line before
     time: datetime | None = None
@@ -87,8 +88,9 @@ class System:
     total_steps tells). join: makes one line of a block of lines. ranks_repeat: whether several ranks print the same
     step without saying who they are; where they do not, a line of `begins` after a step begins another run. stream:
     tells apart runs whose step lines are mixed in one file. lost_loss: the step of a cut line whose loss is left out
-    before the cut. remarks: other lines that settle wants. settle: the run's facts and steps from those before it,
-    for what takes several lines to tell.
+    before the cut. needs: what else than a whole line a step needs, for the sentence that says that there is none.
+    remarks: other lines that settle wants. settle: the run's facts and steps from those before it, for what takes
+    several lines to tell.
     """
 
     name: str
@@ -102,5 +104,6 @@ class System:
     ranks_repeat: bool = True
     stream: Callable[[str], Hashable] | None = None
     lost_loss: Callable[[str], int | None] | None = None
+    needs: str | None = None
     remarks: re.Pattern[str] | None = None
     settle: Callable[[Mapping[str, Any], Sequence[LoggedStep], Sequence[str]], Settled] | None = None

@@ -54,7 +54,8 @@ def read_training_log(path: Path, system: System) -> list[TrainingLog]:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if not any(log.steps or log.outcome != "killed" for log in logs):
-        raise ValueError(f"{path}: holds no whole step line of {system.name}, and no failure")
+        needs = f" ({system.needs})" if system.needs else ""
+        raise ValueError(f"{path}: holds no whole step line of {system.name}{needs}, and no failure")
     return [log for log in logs if log.steps or log.outcome != "killed"]
 
 
@@ -206,7 +207,7 @@ def _finish(run: _Run, system: System, facts: Mapping[str, Any]) -> TrainingLog:
         num_rows=len(whole),
         num_cut_lines=run.num_cut + len(run.rows) - len(whole),
         facts=facts,
-        starts=run.begins or bool(steps and steps[0].step <= 1),
+        starts=run.begins or bool(steps and steps[0].step <= 1 and steps[0].is_numbered),
         outcome=outcome,
         outcome_reason=reason,
     )

@@ -34,6 +34,8 @@ Framework = Literal[
     "maxtext",
     "llm.c",
     "modded-nanogpt",
+    "internevo",
+    "mlperf",
     "transformers",
 ]
 CollectivesFormat = Literal["torch-collectives", "nccl-tests", "deepspeed-comms"]
