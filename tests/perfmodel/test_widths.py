@@ -78,8 +78,8 @@ def test_a_seen_source_has_its_own_reach_and_any_other_that_of_its_kind():
     assert found.tolist() == [[9, 8], [0.6, 0.7], [3.0, 2.0], [1.0, 1.5]]
 
 
-def test_two_sources_of_a_framework_and_a_generation_make_a_new_one_less_strange():
-    assert strange_kinds(np.array([0, 1, 2, 9])).tolist() == [0, 0, 1, 1]
+def test_a_source_of_a_framework_and_a_generation_makes_a_new_one_less_strange():
+    assert strange_kinds(np.array([0, 1, 2, 9])).tolist() == [0, 1, 1, 1]
 
 
 def test_steps_below_a_tenth_of_peak_run_badly():

@@ -16,11 +16,11 @@ from falloff.perfmodel.counting import hardware_flops_per_token
 from falloff.perfmodel.jobs import Bools, Floats, Jobs
 
 # By how much the odds of waiting (its share of a step over what is left) count as a standard deviation of the
-# logarithm of the rate: where a third of a step is waiting, 0.15 makes 7.5 %. A source that taught the model its own
+# logarithm of the rate: where a third of a step is waiting, 0.10 makes 5 %. A source that taught the model its own
 # fabric and layouts needs none. By the interval score of sources held out (docs/perfmodel.md).
-WAITING_DOUBT = 0.15
+WAITING_DOUBT = 0.10
 MOST_WAITING = 0.98  # a step of nothing but waiting is as uncertain as can be
-LEAST_SOURCES = 2  # other sources with a framework and a generation, from which on a new one is not strange
+LEAST_SOURCES = 1  # other sources with a framework and a generation, from which on a new one is not strange
 BADLY = 0.10  # share of peak (hardware FLOPs) below which a step waits most of the time
 # Readings of one configuration differ by 2 to 16 % (floors.py): no interval is narrower than half of a row's own spread
 LEAST_REACH = 0.5
