@@ -12,7 +12,7 @@ from falloff.analysis.efficiency import Row, flops_per_token
 from falloff.analysis.fastest_layouts import fastest_layouts, layout_of
 from falloff.analysis.marginal import Z90, weighted_deviations
 from falloff.analysis.model_points import INTERVAL, predicted_rows
-from falloff.analysis.predicted_series import PREDICTED, own_runs
+from falloff.analysis.predicted_series import PREDICTED, is_plain, own_runs
 from falloff.analysis.training_budget import loss_of, tokens_to
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
@@ -193,10 +193,10 @@ def _per_flop(row: Row) -> float:
 
 
 def _measured(own: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return our metered runs of whole networks at their usual microbatch, compiled, without recomputation."""
+    """Return our plain metered runs of whole networks at their usual microbatch."""
     plain = own[own["draw_w"].notna() & own["network"].isin(_OWN_NETWORKS) & (own["seq"] >= SEQ)]
     single = (plain[["tp", "pp", "cp", "dp_replicate"]].fillna(1) == 1).all(axis=1)
-    plain = plain[single & (plain["recompute"] == "none") & plain["compile"].astype(bool)]
+    plain = plain[single & is_plain(plain)]
     most = plain.groupby(["network", "num_gpus"])["microbatch"].transform("max")
     groups = list(points.groups(plain[plain["microbatch"] == most], ("cell_id",)))
     rows = []

@@ -13,7 +13,7 @@ from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, lay
 from falloff.analysis.like_workloads import rated_cells
 from falloff.analysis.model_points import PublishedCells, job, predicted_rows, published_row
 from falloff.analysis.own_cells import METRICS, measured_rows, predicted_of_cells
-from falloff.analysis.predicted_series import own_runs
+from falloff.analysis.predicted_series import is_plain, own_runs
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.counting import layer_params
@@ -132,11 +132,11 @@ def _published(name: str, held: PublishedCells) -> Iterator[dict[str, Any]]:
 
 
 def _own(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return our runs on two H200 that shard over both, compiled, with as many tokens a GPU as what is predicted."""
+    """Return our plain runs on two H200 that shard over both, with as many tokens a GPU as what is predicted."""
     if not len(runs):
         return runs
     own = own_runs(runs)
-    sharded = (own["num_gpus"] == 2) & (own["dp_shard"] == 2) & own["compile"].eq(True)
+    sharded = (own["num_gpus"] == 2) & (own["dp_shard"] == 2) & is_plain(own)
     return own[sharded & (own["microbatch"] * own["seq"] == OWN_TOKENS)].reset_index(drop=True)
 
 

@@ -32,6 +32,12 @@ MODEL_REF = "docs/perfmodel.md"
 # whose a predicted point is, also where it is of a published cell
 PREDICTED = {"provenance": "predicted", "source": MODEL, "source_ref": MODEL_REF}
 
+# of our main cells (config/studies/h200.yaml)
+_PLAIN = {
+    "compile": True, "recompute": "none", "attention": "cudnn", "reduce_dtype": "float32", "reshard": "after forward",
+    "prefetch_forward": 1, "prefetch_backward": 1,
+}  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Series:
@@ -105,10 +111,21 @@ def _cell(row: dict[Any, Any]) -> TrainCell | None:
     return cell if isinstance(cell, TrainCell) and is_job else None
 
 
+def is_plain(runs: pd.DataFrame) -> pd.Series:
+    """Return which of own_runs have the settings of our main cells: nothing recomputed, accumulated, kept or eager.
+
+    What a record does not state, such as prefetching on one GPU, it has not.
+    """
+    found = runs["global_batch"] == runs["microbatch"] * runs["num_gpus"]
+    for name, usual in _PLAIN.items():
+        found &= runs[name].isna() | (runs[name] == usual)
+    return found
+
+
 def is_fsdp_of_network(runs: pd.DataFrame) -> pd.Series:
-    """Return which of own_runs are of the series' network and sequence, sharded over all GPUs and nothing else."""
+    """Return which of own_runs are of the series' network, sequence and plain settings, sharded over all GPUs alone."""
     single = (runs[["tp", "pp", "cp", "dp_replicate"]].fillna(1) == 1).all(axis=1)
-    return single & (runs["network"] == NETWORK) & (runs["seq"] == SEQ)
+    return single & (runs["network"] == NETWORK) & (runs["seq"] == SEQ) & is_plain(runs)
 
 
 PUBLISHED = "llm-foundry"
