@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from falloff.doctor import Finding
-from falloff.site_check import examine_site, read_gres, read_nodes, satisfies, seconds_of
+from falloff.site_check import examine_site
 from falloff.slurm.client import SlurmError
 from falloff.spec.site import Container, Site
 
@@ -196,42 +196,6 @@ def test_the_controller_is_asked_whether_it_would_take_a_job_and_its_words_are_k
     words = "allocation failure: Requested node configuration is not available (and 1 more kinds of job)"
     assert (refused.found, refused.advice) == (words, "refused: sbatch --nodes=2 --gres=gpu:9")
     assert examine_site(a_site(), cluster(), [shape])[-1].state == "ok"
-
-
-@pytest.mark.parametrize(
-    ("text", "counts"),
-    [
-        ("gpu:8", {("gpu", ""): 8}),
-        ("gpu:h200:8(S:0-1)", {("gpu", "h200"): 8}),
-        ("gpu:a100:4(IDX:0-3),gpu:h200:4,shard:16", {("gpu", "a100"): 4, ("gpu", "h200"): 4, ("shard", ""): 16}),
-        ("(null)", {}),
-        ("", {}),
-    ],
-)
-def test_generic_resources_are_counted_by_name_and_type(text: str, counts: dict[tuple[str, str], int]) -> None:
-    assert read_gres(text) == counts
-
-
-@pytest.mark.parametrize(
-    ("limit", "limit_s"),
-    [("UNLIMITED", None), ("60", 3600), ("1:30", 90), ("2:00:00", 7200), ("1-0", 86_400), ("1-12:30", 131_400)],
-)
-def test_times_are_read_as_slurm_writes_them(limit: str, limit_s: int | None) -> None:
-    assert seconds_of(limit) == limit_s
-
-
-@pytest.mark.parametrize(
-    ("constraint", "holds"),
-    [("ib", True), ("ib&hopper", True), ("ib&ampere", False), ("ampere|hopper", True), ("[rack1*2&ib]", False)],
-)
-def test_a_constraint_is_met_by_names_joined(constraint: str, holds: bool) -> None:
-    assert satisfies(constraint, frozenset({"ib", "hopper"})) is holds
-
-
-def test_a_node_that_is_down_or_drained_takes_no_jobs() -> None:
-    states = ["idle", "mixed", "allocated", "idle~", "down*", "drained", "draining", "idle*", "maint"]
-    nodes = read_nodes("".join(f"n|p|1|1|(null)|(null)|{state}\n" for state in states))
-    assert [node.takes_jobs for node in nodes] == [True] * 4 + [False] * 5
 
 
 def test_every_field_of_the_site_file_is_in_the_file_that_ships_and_is_explained() -> None:

@@ -23,6 +23,7 @@ SOURCE = ROOT / "src" / "falloff"
 STAGES = (
     "units",
     "student",
+    "normal",
     "outputs",
     "script",
     "host",
@@ -277,6 +278,13 @@ def test_tests_stand_where_the_module_they_test_stands() -> None:
 def test_every_stage_has_a_folder_of_tests(package: Path) -> None:
     if [path for path in package.glob("*.py") if path.name != "__init__.py"]:
         assert list((ROOT / "tests" / package.name).glob("test_*.py"))
+
+
+@pytest.mark.parametrize("patch", sorted((ROOT / "tests" / "mutations").glob("*.patch")), ids=name_of)
+def test_a_mutation_applies_to_the_tree_as_it_is(patch: Path) -> None:
+    # what they show takes hours (make mutants); that one has gone stale is seen at once
+    done = subprocess.run(["git", "apply", "--check", patch], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_only_rules_read_the_configuration_of_the_workflow() -> None:

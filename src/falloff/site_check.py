@@ -7,13 +7,12 @@ import getpass
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from falloff.doctor import Finding, State
 from falloff.slurm.client import SlurmError, fields_of
+from falloff.slurm.nodes import Node, num_gpus, read_configuration, read_nodes, satisfies, seconds_of
 from falloff.spec.site import Site
-from falloff.units import SECONDS_PER_MINUTE
 
 # Returns what a command prints; SlurmError where it fails. falloff.slurm.client.run_command is one.
 Ask = Callable[[Sequence[str]], str]
@@ -21,31 +20,10 @@ Ask = Callable[[Sequence[str]], str]
 # without these nothing can be submitted and seen to its end
 _COMMANDS = ("sbatch", "srun", "squeue", "scontrol", "sinfo", "scancel")
 
-# what a node is that takes no new job, as `sinfo` writes it, whatever else stands behind it
-_NODES_OUT = ("down", "drain", "drng", "drained", "draining", "fail", "maint", "boot", "unk", "inval", "perfctrs")
 # polls between a job's end and the last time that `squeue` must still know it
 _POLLS_KEPT = 3
 # Host memory that a rank may want: torch alone holds 0.4 GB a process on a CPU, with CUDA and NCCL several times that.
 _RANK_MEMORY_MB = 2048
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """One node as its partition offers it; gpus counts by (resource, type), '' for a resource without types."""
-
-    name: str
-    partition: str
-    is_default: bool
-    cpus: int
-    memory_mb: int
-    gpus: Mapping[tuple[str, str], int]
-    features: frozenset[str]
-    state: str
-
-    @property
-    def takes_jobs(self) -> bool:
-        """Return whether it is up."""
-        return not self.state.startswith(_NODES_OUT) and not self.state.endswith("*")
 
 
 def examine_site(site: Site, ask: Ask, shapes: Sequence[Sequence[str]] = ()) -> list[Finding]:
@@ -81,43 +59,6 @@ def _compare(
 
 def _found(name: str, found: str, state: State, advice: str | None = None) -> Finding:
     return Finding(part="the site", name=name, found=found, state=state, advice=advice)
-
-
-def read_configuration(text: str) -> dict[str, str]:
-    """Return `scontrol show config` by name, units cut off."""
-    return {name: value.strip() for name, value in re.findall(r"^(\w+)\s+= (.*)$", text, re.MULTILINE)}
-
-
-def read_nodes(text: str) -> list[Node]:
-    """Return a node for each line NAME|PARTITION|CPUS|MEMORY|GRES|FEATURES|STATE; one in two partitions twice."""
-    nodes = []
-    for line in text.splitlines():
-        name, partition, cpus, memory_mb, gres, features, state = line.strip().split("|")
-        nodes.append(
-            Node(
-                name=name,
-                partition=partition.rstrip("*"),
-                is_default=partition.endswith("*"),
-                # "64+" is written where a line stands for unlike nodes
-                cpus=int(cpus.rstrip("+")),
-                memory_mb=int(memory_mb.rstrip("+")),
-                gpus=read_gres(gres),
-                features=frozenset(features.split(",")) - {"(null)", ""},
-                state=state.lower(),
-            )
-        )
-    return nodes
-
-
-def read_gres(text: str) -> dict[tuple[str, str], int]:
-    """Return the count by (name, type) of what a node's `Gres` lists: gpu:h200:8(S:0-1),shard:16."""
-    counts: dict[tuple[str, str], int] = {}
-    for item in re.sub(r"\([^)]*\)", "", text).split(","):
-        name, *rest = item.split(":")
-        if rest and rest[-1].isdigit():
-            key = (name, rest[0] if len(rest) > 1 else "")
-            counts[key] = counts.get(key, 0) + int(rest[-1])
-    return counts
 
 
 def partition_nodes(site: Site, nodes: Sequence[Node]) -> list[Node]:
@@ -164,18 +105,6 @@ def _default_memory(site: Site, facts: Mapping[str, str], configuration: Mapping
             )
 
 
-def seconds_of(limit: str) -> int | None:
-    """Return the seconds of a Slurm time (minutes, h:m:s, d-h:m:s ...), None for UNLIMITED and what it leaves out."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", limit)
-    if not found:
-        return None
-    days, *parts = found.groups()
-    given = [int(part) for part in parts if part is not None]
-    # without days two numbers are minutes and seconds, one is minutes
-    hours, minutes, seconds = [*([] if days or len(given) == 3 else [0]), *given, 0, 0][:3]
-    return ((int(days or 0) * 24 + hours) * 60 + minutes) * SECONDS_PER_MINUTE + seconds
-
-
 def _nodes(site: Site, offered: Sequence[Node]) -> Iterator[Finding]:
     """Yield a finding for each field that a node must satisfy, and one for all of them together."""
     if not offered:
@@ -196,7 +125,7 @@ def _demands(site: Site) -> dict[str, tuple[str, Callable[[Node], bool]]]:
     if site.gpu_resource is not None:
         resource, kind, count = site.gpu_resource, site.gpu_type, site.gpus_per_node
         name = f"{resource}:{kind}" if kind else resource
-        demands["gpus_per_node"] = (f"{name}:{count}", lambda node: _num_gpus(node, resource, kind) >= count)
+        demands["gpus_per_node"] = (f"{name}:{count}", lambda node: num_gpus(node, resource, kind) >= count)
     if site.cpus_per_node is not None:
         cpus = site.cpus_per_node
         demands["cpus_per_node"] = (f"{cpus} CPUs", lambda node: node.cpus >= cpus)
@@ -207,16 +136,6 @@ def _demands(site: Site) -> dict[str, tuple[str, Callable[[Node], bool]]]:
         constraint = site.constraint
         demands["constraint"] = (constraint, lambda node: satisfies(constraint, node.features))
     return demands
-
-
-def _num_gpus(node: Node, resource: str, kind: str | None) -> int:
-    return sum(count for (name, of), count in node.gpus.items() if name == resource and kind in (None, of))
-
-
-def satisfies(constraint: str, features: frozenset[str]) -> bool:
-    """Return whether a node's features meet a constraint of names, & and |; counts and brackets are taken off."""
-    plain = re.sub(r"[\[\]()\s]|\*\d+", "", constraint)
-    return any(all(name in features for name in part.split("&") if name) for part in re.split(r"[|,]", plain))
 
 
 def _what_there_is(field: str, offered: Sequence[Node]) -> str:

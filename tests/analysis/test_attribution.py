@@ -6,26 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from falloff.analysis.attribution import (
-    AS_IS,
-    FIGURE,
-    IDEAL,
-    OWN,
-    PART_WORDS,
-    STUDY,
-    TORCHTITAN,
-    WHAT_IFS,
-    WORKLOADS,
-    as_traced,
-    ideal_s,
-    largest_batch,
-    predicted_parts,
-    tabulate,
-)
+from falloff.analysis.attributed_parts import IDEAL
+from falloff.analysis.attribution import FIGURE, OWN, tabulate
+from falloff.analysis.retention_changes import AS_IS, WORKLOADS
 from falloff.ingest.native import read_native_log
-from falloff.perfmodel.jobs import stack
-from falloff.perfmodel.memory import memory_bytes
-from falloff.perfmodel.prediction import predict, shipped_fit
+from falloff.perfmodel.prediction import shipped_fit
 from falloff.records import RunRecord, read_records, write_records
 from falloff.spec.hardware import read_all_hardware
 
@@ -58,40 +43,12 @@ def test_the_parts_of_each_predicted_step_sum_to_it(table: pd.DataFrame) -> None
     assert sums.to_dict() == pytest.approx(whole.to_dict())
 
 
-def test_the_ideal_step_over_the_step_is_mfu() -> None:
-    made = predict(stack([STUDY.job(gpus) for gpus in STUDY.ends]), FIT, intervals=False)
-    assert ideal_s(made) / made.steps.step_s == pytest.approx(made.mfu)
-
-
-def test_a_trace_tells_fewer_parts_apart_and_loses_no_second() -> None:
-    made = predict(stack([TORCHTITAN.job(gpus) for gpus in TORCHTITAN.ends]), FIT, intervals=False)
-    parts = as_traced(predicted_parts(made))
-    assert set(parts) <= set(PART_WORDS)
-    assert sum(parts.values()) == pytest.approx(made.steps.step_s)
-
-
 def test_what_the_ends_differ_by_is_what_the_ratio_of_the_rates_says(table: pd.DataFrame) -> None:
     for workload in WORKLOADS:
         ends = table[(table["panel"] == "ends") & (table["workload"] == workload.name)]
         kept = table[(table["workload"] == workload.name) & (table["change"] == AS_IS)]["y"].iloc[0]
         assert 1 + ends["y"].sum() == pytest.approx(1 / kept)
         assert ends.set_index("part")["y"][IDEAL] == pytest.approx(0.0)
-
-
-def test_every_change_is_told_of_each_workload_with_an_interval_about_its_ratio(table: pd.DataFrame) -> None:
-    kept = table[table["panel"] == "retention"]
-    for workload in WORKLOADS:
-        own = kept[kept["workload"] == workload.name]
-        assert list(own["change"]) == list(WHAT_IFS)
-        assert ((own["y_low"] < own["y"]) & (own["y"] < own["y_high"])).all()
-        assert own.set_index("change")["rate"][AS_IS] == pytest.approx(1.0)
-
-
-def test_the_largest_batch_fits_on_the_fewer_gpus_and_the_next_does_not() -> None:
-    batch = largest_batch(STUDY, FIT, recompute="full")
-    jobs = stack([STUDY.job(min(STUDY.ends), recompute="full", local_batch=size) for size in (batch, batch + 1)])
-    fits = memory_bytes(jobs, FIT.values).margin_bytes >= 0
-    assert fits.tolist() == [True, False]
 
 
 def test_no_row_is_more_than_predicted_without_runs_and_what_is_missing_is_said() -> None:

@@ -50,6 +50,18 @@ def test_a_case_without_gain_says_why_there_is_none(tables: tuple[pd.DataFrame, 
     assert not maps.loc[maps["gain"].isna(), "tied"].astype(bool).any()
 
 
+def test_a_winner_is_undecided_where_the_interval_of_its_gain_holds_none(
+    tables: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    maps = tables[0][tables[0]["panel"] == "map"]
+    plain = (maps["layout"] == "FSDP") & maps["plain"].isna()
+    holds = (maps["gain_low"] <= 0) & (maps["gain_high"] >= 0)
+    assert (maps["undecided"].astype(bool) == (holds & ~plain)).all()
+    # the chance is by the parameters alone, of which the interval knows too
+    assert maps.loc[maps["tied"].astype(bool), "undecided"].all()
+    assert 0 < maps["undecided"].sum() < len(maps)
+
+
 def test_every_case_is_drawn_or_refused(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     table, coverage = tables
     maps = table[(table["panel"] == "map") & (table["scope"] == ANY)]

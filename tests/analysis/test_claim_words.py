@@ -34,6 +34,16 @@ def test_what_cannot_be_decided_begins_with_the_reason() -> None:
     assert why(decide(claim(MODEL, undecidable="nobody has printed it"), TABLES)).startswith("Nobody has printed it; ")
 
 
+def test_a_check_without_its_rows_is_the_reason_and_says_how_many_are_there() -> None:
+    few = {**REAL, "what": "eight networks", "no_less": 8}
+    lost = "ight networks: table weak_scaling lacks rows that it takes (3 of 8 are there)"
+    found = decide(claim(REAL, few, MODEL), TABLES)
+    assert found.verdict == "cannot be decided"
+    assert why(found).startswith(f"E{lost}; the model's: -25.0 %")
+    refuted = decide(claim({**REAL, "below": -50}, few), TABLES)
+    assert why(refuted) == f"Published change: -10.0 % (published, 3 rows); e{lost}."
+
+
 def test_what_stands_beside_is_told_apart_from_the_reason() -> None:
     found = decide(claim(REAL, {**MODEL, "role": "beside"}), TABLES)
     assert "the model's" not in why(found)

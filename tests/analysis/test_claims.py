@@ -56,10 +56,23 @@ def test_published_rows_make_a_claim_hold_and_are_listed() -> None:
     assert [name for one in found.deciding for name in one.record_ids] == ["p-1", "p-2", "p-3", "p-4"]
 
 
-def test_a_claim_whose_published_rows_are_gone_is_the_models_at_most() -> None:
-    found = decide(claim(REAL, MODEL), without_published())
-    assert (found.verdict, found.evidence) == ("model agrees", "predicted")
-    assert decide(claim(REAL), without_published()).verdict == "cannot be decided"
+def test_a_claim_whose_published_rows_are_gone_is_not_left_to_the_model() -> None:
+    for checks in ((REAL, MODEL), (REAL,)):
+        found = decide(claim(*checks), without_published())
+        assert (found.verdict, found.evidence) == ("cannot be decided", "none")
+        assert [one.check.what for one in found.lost] == ["published change"]
+
+
+@pytest.mark.parametrize("one", [REAL, MODEL], ids=["decides", "model"])
+def test_no_check_that_would_have_to_hold_is_left_out_for_want_of_rows(one: dict[str, Any]) -> None:
+    gone = {**one, "what": "that at 4,096", "query": "x == 4096"}
+    assert decide(claim(one, gone), TABLES).verdict == "cannot be decided"
+    assert not decide(claim(one, {**gone, "role": "beside"}), TABLES).lost
+
+
+def test_what_is_refuted_already_is_refuted_without_the_rows_of_another_check() -> None:
+    found = decide(claim({**REAL, "below": -50}, {**REAL, "query": "x == 4096"}), TABLES)
+    assert (found.verdict, len(found.lost)) == ("does not hold", 1)
 
 
 def test_no_prediction_alone_ever_makes_a_claim_hold() -> None:

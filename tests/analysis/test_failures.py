@@ -1,3 +1,4 @@
+import dataclasses
 import random
 
 import pytest
@@ -59,6 +60,43 @@ def test_the_formula_is_what_a_simulation_of_random_interruptions_gives() -> Non
                 break
             elapsed = next_event
     assert done * work / elapsed == pytest.approx(time_shares(work, pause, restart, mean).useful, rel=0.03)
+
+
+def test_work_beside_the_storing_of_a_checkpoint_is_lost_as_a_simulation_has_it() -> None:
+    draw, mean = random.Random(7), 4000.0
+    recovery = dataclasses.replace(FAILURES.recovery, pause_s=100.0, save_s=220.0, detect_s=50.0, load_s=50.0)
+    work, beside = best_interval_s(100.0, mean), 120.0
+    now, waited, stored, unsafe_until = (
+        0.0,
+        0.0,
+        0,
+        -1.0,
+    )  # segments that would outlast an interruption, but for the last until then
+    next_event = draw.expovariate(1 / mean)
+    while stored < 40_000:
+        if now + work + 100.0 <= next_event:
+            now, stored = now + work + 100.0, stored + 1
+            unsafe_until = now + beside
+            continue
+        stored -= next_event < unsafe_until
+        now = next_event
+        while True:
+            next_event = now + draw.expovariate(1 / mean)
+            begun, now = now, min(now + 100.0, next_event)
+            waited += now - begun
+            if now < next_event:
+                break
+        unsafe_until = -1.0
+    shares = shares_of(recovery, mean)
+    assert stored * work / now == pytest.approx(shares.useful, rel=0.01)
+    assert waited / now == pytest.approx(shares.waiting, rel=0.05)
+    assert sum(dataclasses.astuple(shares)) == pytest.approx(1)
+
+
+def test_a_checkpoint_that_only_halts_is_counted_once() -> None:
+    recovery = dataclasses.replace(FAILURES.recovery, pause_s=50.0, save_s=50.0)
+    plain = time_shares(best_interval_s(50.0, 1e4), 50.0, recovery.detect_s + recovery.load_s, 1e4)
+    assert shares_of(recovery, 1e4) == plain
 
 
 def test_interruptions_are_in_proportion_to_gpus() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from falloff.analysis.fastest_layouts import fastest_layouts, layout_of
+from falloff.analysis.fastest_layouts import fastest_layouts
 from falloff.perfmodel.prediction import prior_fit
 
 FIT = prior_fit()
@@ -19,9 +19,3 @@ def test_the_batch_is_the_same_at_every_count() -> None:
 def test_a_network_that_fits_nowhere_is_an_error() -> None:
     with pytest.raises(ValueError, match="llama3-405b fits on none of 8 GPUs at a batch of 256"):
         fastest_layouts("llama3-405b", "h100-sxm-ib400", (8,), global_batch=256, seq=4096, fit=FIT)
-
-
-def test_a_layout_in_words_names_its_axes_and_its_microbatches() -> None:
-    words = layout_of(MADE.jobs, 1)
-    assert "microbatch" in words
-    assert " × " in words

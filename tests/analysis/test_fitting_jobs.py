@@ -1,8 +1,7 @@
 import pytest
 
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits
 from falloff.analysis.model_points import job
-from falloff.perfmodel.jobs import stack
 from falloff.perfmodel.memory import memory_bytes
 from falloff.perfmodel.prediction import prior_fit
 from falloff.perfmodel.search import Question
@@ -32,8 +31,3 @@ def test_a_layout_that_is_sought_has_no_context_parallelism_unless_asked() -> No
     assert free is not None
     assert plain.cp[0] == 1
     assert free.cp[0] >= 1
-
-
-def test_a_layout_in_words_names_what_is_above_one() -> None:
-    asked = stack([job("llama2-7b", H100, 64, layout="tp=8", local_batch=2, recompute="full")])
-    assert layout_of(asked) == "dp_shard 8 × tp 8, 1 × 2 sequences, recompute full"

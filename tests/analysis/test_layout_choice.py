@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from falloff.analysis.layout_choice import (
     gains,
     layout_columns,
     layout_name,
+    layout_of,
     predicted_at,
     rates_without,
 )
-from falloff.perfmodel.jobs import joined
+from falloff.analysis.model_points import job
+from falloff.perfmodel.jobs import joined, stack
 from falloff.perfmodel.prediction import CALIBRATION, shipped_fit
 from falloff.perfmodel.search import chances
 
@@ -76,6 +79,20 @@ def test_a_step_without_a_term_is_no_slower() -> None:
 def test_a_layout_is_named_by_its_model_parallelism_and_otherwise_by_how_states_are_shared() -> None:
     names = {layout_name(FOUND.jobs, place) for place in range(len(FOUND.jobs))}
     assert {"FSDP", "HSDP 8", "DDP", "tp 2", "tp 2 × pp 2"} <= names
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (
+            {"layout": "tp=8", "local_batch": 2, "recompute": "full"},
+            "dp_shard 8 × tp 8, 1 microbatch of 2, recompute full",
+        ),
+        ({"local_batch": 8, "accumulation": 4}, "dp_shard 64, 4 microbatches of 2"),
+    ],
+)
+def test_a_whole_layout_in_words_names_what_is_above_one(asked: dict[str, Any], words: str) -> None:
+    assert layout_of(stack([job("llama2-7b", "h100-sxm-ib400", 64, **asked)])) == words
 
 
 def test_columns_of_a_layout_multiply_up() -> None:

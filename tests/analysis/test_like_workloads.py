@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from falloff.analysis.generation_pairs import COMPARISONS
-from falloff.analysis.like_workloads import compare, comparison_rows, rated_cells
+from falloff.analysis.like_workloads import compare, comparison_rows, lost_rows, rated_cells
 from falloff.perfmodel.cells import Cell, read_cells
 from falloff.perfmodel.prediction import prior_fit
 from falloff.perfmodel.validate import TABLE
@@ -51,6 +51,12 @@ def test_a_comparison_without_cells_is_left_out() -> None:
     nowhere = replace(COMPARISONS[2], other={"gpu": "none such"})
     assert compare([nowhere], of_source("mlperf-training"), FIT, "mfu") == []
     assert compare(COMPARISONS, [], FIT, "mfu") == []
+
+
+def test_a_comparison_that_lost_its_cells_is_told_by_the_coverage() -> None:
+    found = compare(COMPARISONS[:3], of_source("llm-foundry"), FIT, "mfu")
+    (row,) = lost_rows("generations", COMPARISONS[:3], found)
+    assert (row.cell, row.status, row.n) == ("70B LoRA, 8 GPUs, H200, mlperf-training", "missing", 0)
 
 
 def test_a_rate_in_flops_counts_too() -> None:

@@ -93,6 +93,16 @@ def test_without_a_compiled_partner_7b_has_no_gain_and_coverage_says_so(one_h200
     assert list(coverage[coverage["status"] == "missing"]["cell"]) == ["7B, compiled and eager"]
 
 
+def test_a_run_that_did_not_end_well_is_told_by_the_coverage_alone(one_h200_runs):
+    failed = one_h200_runs.copy()
+    place = failed.index[failed["study"] == "one_h200"][0]
+    failed.loc[place, ["outcome", "outcome_reason"]] = ["timeout", "no step for 240 s"]
+    table, coverage = tabulate(failed, [], FIT)
+    (row,) = coverage[coverage["status"] == "failed"].to_dict("records")
+    assert (row["cell"], row["reason"]) == (failed.loc[place, "record_id"], "timeout: no step for 240 s")
+    assert not table["record_id"].str.contains(row["cell"], regex=False).any()
+
+
 def test_no_run_of_the_study_is_an_error_that_says_so():
     with pytest.raises(ValueError, match="none of 0 records is a run of study one_h200"):
         tabulate(pd.DataFrame(), [], FIT)

@@ -61,7 +61,11 @@ def test_published_series_keep_their_batch_a_gpu_and_lose_rate() -> None:
 
 
 def test_a_control_is_none_of_our_ordinary_runs(runs: pd.DataFrame) -> None:
-    assert len(own_runs(runs)) == runs["control"].isna().sum() < len(runs)
+    own, ordinary = own_runs(runs), runs[runs["control"].isna()]
+    assert own["control"].isna().all()
+    assert len(ordinary) < len(runs)
+    # of the others the model has all but what recomputes single operators
+    assert set(ordinary.loc[~ordinary["record_id"].isin(own["record_id"]), "recompute"]) == {"elementwise"}
     assert own_runs(runs.assign(control="no communication")).empty
 
 

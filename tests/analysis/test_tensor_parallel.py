@@ -68,36 +68,6 @@ def test_longer_data_parallel_collectives_favour_tensor_parallelism(table: pd.Da
         assert ordered.iloc[-1] > ordered.iloc[0]
 
 
-def test_a_published_series_is_of_one_accumulation_and_sharding_and_starts_at_one(table: pd.DataFrame) -> None:
-    for _, group in panel(table, "published").groupby("series"):
-        assert group["num_microbatches"].nunique() == group["sharding"].nunique() == group["num_gpus"].nunique() == 1
-        assert (group["pp"] == 1).all()
-        assert group.sort_values("x")["y"].iloc[0] == 1
-        assert (group["microbatch"] / group["tp"]).nunique() == 1
-
-
-def test_published_and_same_cells_are_of_the_same_cells(table: pd.DataFrame) -> None:
-    for published, same in (("published", "same_cells"), ("zero3", "zero3_same_cells")):
-        told = panel(table, same)["record_id"].str.removeprefix("of ")
-        assert set(told) <= set(panel(table, published)["record_id"])
-        assert (panel(table, same)["provenance"] == "predicted").all()
-
-
-def test_pairs_are_counted_by_their_cells(table: pd.DataFrame) -> None:
-    for row in panel(table, "pairs").itertuples():
-        assert row.n >= 1
-        assert len(row.record_id.split("; ")) <= 2 * row.n
-        assert 0 <= row.faster <= 1
-
-
-def test_fully_sharded_runs_in_print_are_compared_at_one_batch(table: pd.DataFrame) -> None:
-    zero = panel(table, "zero3")
-    assert len(zero)
-    for _, group in zero.groupby("series"):
-        assert group["global_batch"].nunique() == 1
-        assert {1, 2} <= set(group["tp"])
-
-
 def test_our_runs_stand_beside_each_other_at_one_batch(runs: pd.DataFrame) -> None:
     table, coverage = tabulate(runs, CELLS[:0], shipped_fit(ROOT / CALIBRATION))
     own = panel(table, "own")

@@ -1,5 +1,6 @@
 import pandas as pd
 import pytest
+from matplotlib.colors import to_rgb
 from matplotlib.patches import Rectangle
 
 from falloff.report import panels, style
@@ -17,9 +18,9 @@ CELLS = pd.DataFrame(
 )
 
 
-def drawn() -> tuple[list[Rectangle], dict[str, str]]:
+def drawn(cells: pd.DataFrame = CELLS) -> tuple[list[Rectangle], dict[str, str]]:
     fig, axes = panels.new_figure(1, 1, width_in=2.0, height_in=1.0)
-    word_matrix(axes[0, 0], CELLS, rows=["7B", "70B"], columns=["8", "16"])
+    word_matrix(axes[0, 0], cells, rows=["7B", "70B"], columns=["8", "16"])
     assert fig is not None
     frames = [patch for patch in axes[0, 0].patches if isinstance(patch, Rectangle)]
     return frames, {text.get_text(): text.get_fontstyle() for text in axes[0, 0].texts}
@@ -44,6 +45,15 @@ def test_what_is_tied_is_in_italics() -> None:
     _, texts = drawn()
     assert texts["t2"] == "italic"
     assert texts["FSDP"] == texts["p2"] == "normal"
+
+
+def test_what_is_undecided_is_in_italics_and_has_the_edge_of_its_kind_alone() -> None:
+    frames, texts = drawn(CELLS.assign(undecided=[False, False, True]))
+    assert texts["p2"] == "italic"
+    _, filled, left = frames[0], frames[1], frames[2]
+    assert to_rgb(filled.get_facecolor()) == pytest.approx(tint(style.VERMILLION))
+    assert to_rgb(left.get_facecolor()) == (1, 1, 1)
+    assert to_rgb(left.get_edgecolor()) == to_rgb(style.TEAL)
 
 
 @pytest.mark.parametrize("color", list(style.LAYOUT_COLORS.values()))

@@ -1,118 +1,33 @@
 """The table of figure attribution: from the ideal step to the real one, which loss is what, at two ends of a ratio."""
 
-import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from falloff.analysis import points, ratios
+from falloff.analysis.attributed_parts import IDEAL, as_traced, ideal_s, measured_parts, predicted_parts
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.analysis.efficiency import flops_per_token, mean_step_s, number
-from falloff.analysis.model_points import job, predicted_rows
-from falloff.analysis.model_ratios import ratio_columns
+from falloff.analysis.efficiency import mean_step_s
+from falloff.analysis.model_points import predicted_rows
 from falloff.analysis.overlap_cells import overlap_runs
 from falloff.analysis.predicted_series import (
     NETWORK,
-    OWN_CLUSTER,
     PREDICTED,
-    SEQ,
     is_fsdp_of_network,
     own_runs,
     predict_own,
 )
-from falloff.analysis.step_breakdown import COPIES, IDLE, step_parts
+from falloff.analysis.retention_changes import AS_IS, TORCHTITAN, WHAT_IFS, WORKLOADS, Workload, retention_rows
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.collectives import all_reduce_s
-from falloff.perfmodel.counting import model_flops_per_token
-from falloff.perfmodel.jobs import Floats, Job, stack
-from falloff.perfmodel.memory import memory_bytes
+from falloff.perfmodel.jobs import Floats, stack
 from falloff.perfmodel.prediction import Prediction, predict
-from falloff.perfmodel.ratio import exponents_of, product_interval
-from falloff.spec.cluster import find_cluster
 
 FIGURE = "attribution"
-IDEAL = "ideal"
-# of a predicted step, in the order in which they are stacked; they sum to it
-PART_WORDS = {
-    IDEAL: "ideal: model FLOPs at peak",
-    "products": "products below peak",
-    "other_kernels": "attention and memory-bound kernels",
-    "recompute": "recomputation",
-    "optimizer": "optimizer and clipping",
-    "launch": "launch gaps, host",
-    "first_gather": "first AllGather",
-    "gathers": "later, forward and backward",
-    "reductions": "last ReduceScatter",
-    "slowed": "compute slowed beside communication",
-    "model_parallel": "TP, PP, CP",
-    "slowest_gpu": "slowest GPU",
-    "jitter": "jitter of the step",
-    "loop": "data, logging, loop",
-    # of a traced step, whose record tells no kinds of kernels and no place of a collective within the step
-    "kernels": "kernels beyond the ideal",
-    "all_gather": "AllGather, exposed",
-    "reduce_scatter": "ReduceScatter, exposed",
-    "other_communication": "other communication, exposed",
-    "idle": "idle: host, loop",
-}
-_OF_TRACE = {
-    "exposed AllGather": "all_gather",
-    "exposed ReduceScatter": "reduce_scatter",
-    IDLE: "idle",
-    COPIES: "kernels",
-    "other exposed communication": "other_communication",
-    "exposed communication": "other_communication",
-}
-_TRACED = ("kernels", "all_gather", "reduce_scatter", "other_communication", "idle")
-_MOST_BATCH = 32
-PRECISION = "bfloat16"
-
-
-@dataclass(frozen=True)
-class Workload:
-    """A training step on two counts of GPUs, whose rates per GPU make a ratio."""
-
-    name: str
-    network: str
-    cluster: str
-    seq: int
-    ends: tuple[int, int]
-    recompute: str = "none"
-
-    @property
-    def series(self) -> str:
-        """Return the ratio in words."""
-        return f"{self.name}, {self.ends[0]} to {self.ends[1]:,} GPUs"
-
-    def job(self, gpus: int, **changes: Any) -> Job:
-        """Return the step on so many GPUs with changes: prefetch, a field of Job, and fields of Request."""
-        asked = {"local_batch": 2, "recompute": self.recompute, **changes}
-        ahead = asked.pop("prefetch", 1)
-        return dataclasses.replace(job(self.network, self.cluster, gpus, seq=self.seq, **asked), prefetch=ahead)
-
-
-TORCHTITAN = Workload("8B, TorchTitan", "llama3-8b", "h100-96gb-500w-roce400", 8192, (8, 128), "selective")
-STUDY = Workload("7B, the study's", NETWORK, "h100-sxm-ib400", SEQ, (128, 2048))
-WORKLOADS = (TORCHTITAN, STUDY)
 OWN = "7B, our H200"
-AS_IS = "as it is"
-# name -> what is asked otherwise, on both counts of GPUs
-WHAT_IFS: Mapping[str, Mapping[str, Any]] = {
-    AS_IS: {},
-    "prefetch 2 layers": {"prefetch": 2},
-    "parameters kept after forward": {"reshard_after_forward": False},
-    "gradients reduced in 16 bits": {"reduce_bytes": 2.0},
-    "compile": {"compiled": True},
-    "compile + Float8": {"compiled": True, "precision": "float8"},
-    "local batch of 4": {"local_batch": 4},
-    "recompute all, largest batch": {"recompute": "full"},
-    "hybrid sharding": {},
-}
-_LARGEST, _HYBRID = "recompute all, largest batch", "hybrid sharding"
 # what TorchTitan's tables call it
 _PUBLISHED = {"FSDP": AS_IS, "FSDP + compile": "compile", "FSDP + compile + Float8": "compile + Float8"}
 
@@ -132,59 +47,13 @@ def tabulate(runs: pd.DataFrame, published: pd.DataFrame, fit: Fit) -> tuple[pd.
     for workload in WORKLOADS:
         made = predict(stack([workload.job(gpus) for gpus in workload.ends]), fit)
         parts = predicted_parts(made)
-        rows += [*_predicted_steps(made, parts, workload.name), *_retention(workload, fit)]
+        rows += [*_predicted_steps(made, parts, workload.name), *retention_rows(workload, fit)]
         rows += [*_ends(parts, workload.name, workload.series, workload.ends), *_logging(made, fit, workload)]
     pairs = _published_pairs(published)
     rows += [row for pair in pairs for row in _published_rows(pair)]
     measured = _measured(runs, fit)
     rows += measured
     return points.points_frame(rows), coverage_frame(_coverage(pairs, measured))
-
-
-def ideal_s(made: Prediction) -> Floats:
-    """Return the seconds of each step [n] were its model FLOPs done at the dense peak of its precision."""
-    tokens_per_gpu = made.jobs.tokens / made.jobs.gpus
-    return np.asarray(model_flops_per_token(made.jobs) * tokens_per_gpu / made.jobs.peak_flops)
-
-
-def predicted_parts(made: Prediction) -> dict[str, Floats]:
-    """Return the seconds [n] of predicted steps by the names of PART_WORDS, which sum to the steps.
-
-    The ideal is that of all model FLOPs. Its products are taken off the time of products, and its attention, which
-    counts the full square, off that of attention and memory-bound kernels together.
-    """
-    steps, dp = made.steps, made.steps.data_parallel
-    attention_flops = 12 * made.jobs.layers * made.jobs.heads * made.jobs.head_size * made.jobs.seq
-    attention_s = ideal_s(made) * attention_flops / model_flops_per_token(made.jobs)
-    return {
-        IDEAL: ideal_s(made),
-        "products": steps.gemm_s - (ideal_s(made) - attention_s),
-        "other_kernels": steps.attention_s - attention_s + steps.memory_bound_s,
-        "recompute": steps.recompute_s,
-        "optimizer": steps.optimizer_s,
-        "launch": steps.launch_s,
-        "first_gather": dp.first_gather_s,
-        "gathers": dp.forward_s + dp.backward_s,
-        "reductions": dp.tail_s + dp.after_s,
-        "slowed": dp.slowed_s,
-        "model_parallel": steps.exposed_s - dp.exposed_s + steps.bubble_s + steps.imbalance_s,
-        "slowest_gpu": steps.slowest_gpu_s,
-        "jitter": steps.jitter_s,
-        "loop": steps.overhead_s,
-    }
-
-
-def as_traced(parts: Mapping[str, Floats]) -> dict[str, Floats]:
-    """Return the parts of predicted steps by the fewer names that a traced step's record tells apart."""
-    of = {
-        "kernels": ("products", "other_kernels", "recompute", "optimizer"),
-        "slowed": ("slowed",),
-        "all_gather": ("first_gather", "gathers"),
-        "reduce_scatter": ("reductions",),
-        "other_communication": ("model_parallel",),
-        "idle": ("launch", "slowest_gpu", "jitter", "loop"),
-    }
-    return {IDEAL: parts[IDEAL], **{name: np.sum([parts[one] for one in own], axis=0) for name, own in of.items()}}
 
 
 def _bar(workload: str, gpus: float) -> str:
@@ -242,55 +111,6 @@ def _logging(made: Prediction, fit: Fit, workload: Workload) -> Iterator[dict[st
         identity = {**PREDICTED, "record_id": f"one number, {workload.name}, {gpus:,} GPUs", "n": 1, "num_gpus": gpus}
         share = float(seconds[place] / made.steps.step_s[place])
         yield {**identity, **where, "y": float(seconds[place]), "share": share}
-
-
-def _retention(workload: Workload, fit: Fit) -> Iterator[dict[str, Any]]:
-    """Yield the ratio of the ends' rates under each change, and the rate at the second end over that as it is."""
-    jobs = [_changed(workload, name, gpus, fit) for name in WHAT_IFS for gpus in workload.ends]
-    stacked, names = stack(jobs), list(WHAT_IFS)
-    size = len(names)
-    kept = [(2 * place + 1, 2 * place) for place in range(size)]
-    gained = [(2 * place + 1, 1) for place in range(size)]
-    found = product_interval(stacked, exponents_of(len(jobs), [*kept, *gained]), fit)
-    fits = memory_bytes(stacked, fit.values).margin_bytes >= 0
-    for place, name in enumerate(names):
-        first, second = jobs[2 * place : 2 * place + 2]
-        yield {
-            **PREDICTED,
-            "panel": "retention",
-            "workload": workload.name,
-            "series": workload.series,
-            "change": name,
-            "x": float(place),
-            **ratio_columns(found, place),
-            "rate": float(found.ratio[size + place]),
-            "rate_low": float(found.low[size + place]),
-            "rate_high": float(found.high[size + place]),
-            "n": 1,
-            "num_gpus": workload.ends[1],
-            "local_batch": first.microbatch * first.num_microbatches,
-            "fits": bool(fits[2 * place] and fits[2 * place + 1]),
-            "layout": f"dp_replicate {second.dp_replicate} × dp_shard {second.dp_shard}",
-            "record_id": f"{workload.series}: {name}",
-        }
-
-
-def _changed(workload: Workload, name: str, gpus: int, fit: Fit) -> Job:
-    changes = dict(WHAT_IFS[name])
-    if name == _HYBRID:
-        changes["layout"] = f"dp_replicate={gpus // 8},dp_shard=8"
-    if name == _LARGEST:
-        changes["local_batch"] = largest_batch(workload, fit, **changes)
-    return workload.job(gpus, **changes)
-
-
-def largest_batch(workload: Workload, fit: Fit, **changes: Any) -> int:
-    """Return the largest local batch that fits on both counts of GPUs, in one microbatch, from 1 to 32 sequences."""
-    batches = range(1, _MOST_BATCH + 1)
-    least = min(workload.ends)  # fewer GPUs share the states
-    jobs = stack([workload.job(least, **{**changes, "local_batch": batch}) for batch in batches])
-    fitting = np.flatnonzero(memory_bytes(jobs, fit.values).margin_bytes >= 0)
-    return batches[int(fitting[-1])] if len(fitting) else 1
 
 
 def _published_pairs(published: pd.DataFrame) -> list[dict[str, Any]]:
@@ -359,25 +179,6 @@ def _contention_s(paired: pd.DataFrame, ordinary: pd.DataFrame) -> float:
     plain = paired[paired["record_id"].isin(ordinary["record_id"])]
     silent = paired[paired["communication"] == "none"]
     return float(plain["step_s"].mean() - silent["step_s"].mean() - plain["exposed_s"].mean())
-
-
-def measured_parts(runs: pd.DataFrame, contention_s: float) -> dict[str, float]:
-    """Return the mean seconds of traced steps of one cell by the names of PART_WORDS, which sum to the mean step.
-
-    Shares of the trace are of a step as long as the window's mean. Kernels are what remains beyond the ideal and what
-    communication slows; copies that wait for nothing run on the device and count with them.
-    """
-    rows = points.rows_of(runs)
-    seconds: dict[str, list[float]] = {}
-    for row in rows:
-        step_s = mean_step_s(row)
-        for name, share in step_parts(row).items():
-            seconds.setdefault(_OF_TRACE.get(name, "kernels"), []).append(share * step_s)
-    mean = {part: math.fsum(seconds.get(part, ())) / len(rows) for part in _TRACED}
-    peak = find_cluster(OWN_CLUSTER).peak_of(PRECISION)
-    least = flops_per_token(rows[0]) * number(rows[0], "tokens_per_step") / number(rows[0], "num_gpus") / peak
-    kernels = mean.pop("kernels") - least - contention_s
-    return {IDEAL: least, "kernels": kernels, "slowed": contention_s, **mean}
 
 
 def _measured_steps(runs: pd.DataFrame, gpus: int, parts: Mapping[str, float]) -> Iterator[dict[str, Any]]:

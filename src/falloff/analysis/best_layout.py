@@ -14,6 +14,7 @@ from falloff.analysis.layout_choice import (
     degree,
     found_layouts,
     fully_sharded,
+    gain_columns,
     gains,
     layout_columns,
     layout_name,
@@ -79,7 +80,8 @@ def tabulate(_runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.D
     Panels: map, the fastest layout of each machine, network (series) and count of GPUs (x) at a batch of
     batch_of(gpus) sequences of 4,096 tokens, over all layouts (scope `replicas too`) and over those that shard over all
     data-parallel ranks (`fully sharded`): y tokens per GPU and second, gain over FSDP alone with its interval, chance
-    that the winner is faster, tied where that is not SURE, `plain` why FSDP alone is none where it is not. ratio, the
+    that the winner is faster by the parameters alone, tied where that is not SURE, undecided where the gain's interval,
+    which knows of doubtful waiting too, holds none; `plain` why FSDP alone is none where it is not. ratio, the
     fastest tp x pp above 1 of the fully sharded over FSDP alone, under that batch (rule fixed) and at 2 sequences a GPU
     (rule weak); crossover, the GPUs from which on that ratio is above 1, between counts on a logarithmic axis, with the
     ends at which its interval's ends are. winners, of the playbook's cells: y is by which fraction the model's choice
@@ -142,21 +144,19 @@ def _case_rows(cases: Sequence[_Case], fit: Fit) -> Iterator[dict[str, Any]]:
             chance = float(gained.chance[place]) if has_plain else None
             told = {"rule": case.rule, "machine": case.machine, "size": case.network, "chance": chance}
             if case.rule == "fixed" and name in (SHARDED, ANY):
-                gain = {
-                    "gain": float(gained.ratio[place] - 1),
-                    "gain_low": float(gained.low[place] - 1),
-                    "gain_high": float(gained.high[place] - 1),
-                }
                 is_plain = has_plain and layout_name(jobs, place) == "FSDP"
+                is_open = has_plain and not is_plain
                 yield {
                     **rate_row(made, place, panel="map", series=case.network, x=float(case.gpus)),
                     "record_id": f"{case.network} on {case.gpus} {case.machine}, {name}",
                     "network": SIZES[case.network],
                     "scope": name,
                     **told,
-                    **(gain if has_plain else {}),
+                    **(gain_columns(gained, place) if has_plain else {}),
                     "plain": None if has_plain else DOES_NOT_FIT,
-                    "tied": bool(chance is not None and not is_plain and chance < SURE),
+                    "tied": bool(is_open and gained.chance[place] < SURE),
+                    # far out the interval spans orders of magnitude: what waits for the network most is known least
+                    "undecided": bool(is_open and gained.low[place] <= 1 <= gained.high[place]),
                 }
             if name == "split" and has_plain:
                 yield {

@@ -14,6 +14,7 @@ import pandas as pd
 from falloff.analysis.claim_grids import GRIDS, Grid, grid_by_name
 from falloff.analysis.claim_measures import measure
 from falloff.analysis.predicted_series import PREDICTED
+from falloff.normal import Z90
 from falloff.perfmodel.calibrate import Fit, coordinates_of, covariance_of
 from falloff.perfmodel.claims import busy_s, residency_s
 from falloff.perfmodel.counting import model_flops_per_token
@@ -25,7 +26,6 @@ from falloff.perfmodel.prediction import RATE_PARAMETERS
 from falloff.perfmodel.step import Steps, predict_steps
 from falloff.spec.claims import Check
 
-_Z = 1.6449  # of a normal distribution, 5 % above
 _FREE = 1e9  # bandwidth times this, latency over it, is a network that takes no time
 
 
@@ -155,8 +155,8 @@ def ablate(check: Check, model: Model) -> Ablated:
     wanted = coordinates_of(grid.jobs, {name: fit.values.parameters[name] for name in RATE_PARAMETERS})
     covariance = covariance_of(fit, wanted)
     ends = _ends(check, grid, fit.values, wanted, np.sqrt(np.diag(covariance)))
-    slopes = np.array([(up - down) / (2 * _Z * deviation) for up, down, deviation in ends.values()])
-    half = _Z * float(np.sqrt(max(slopes @ covariance @ slopes, 0.0)))
+    slopes = np.array([(up - down) / (2 * Z90 * deviation) for up, down, deviation in ends.values()])
+    half = Z90 * float(np.sqrt(max(slopes @ covariance @ slopes, 0.0)))
     lost = [name for name, (up, down, _) in ends.items() if not (agrees(check, up) and agrees(check, down))]
     kept = sum(agrees(check, up) + agrees(check, down) for up, down, _ in ends.values())
     return Ablated(
@@ -195,7 +195,7 @@ def _ends(
         if here > 0 and deviation > 0:
             up, down = (
                 _statistic(
-                    check, grid, _with(values, name, group, here * float(np.exp(sign * _Z * deviation))), WhatIf("")
+                    check, grid, _with(values, name, group, here * float(np.exp(sign * Z90 * deviation))), WhatIf("")
                 )
                 for sign in (1, -1)
             )

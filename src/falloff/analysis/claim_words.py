@@ -14,7 +14,8 @@ _NEVER = "never"
 def why(one: Decided) -> str:
     """Return the sentence of why: what the deciding checks found, those that fail first, and the claim's remark.
 
-    Where these compare no number that the claim states, the model's check that does is told too. What is left of the
+    Where these compare no number that the claim states, the model's check that does is told too. A check that lost its
+    rows is named with how many are there. What is left of the
     model's word with its mechanism off is told by `ablations`.
     """
     there = [each for each in one.checks if each.outcome != "no rows"]
@@ -24,7 +25,9 @@ def why(one: Decided) -> str:
     if roles == ("decides",) and not any(each.check.stated is not None for each in one.deciding):
         parts += [_sentence(each) for each in there if each.check.role == "model" and each.check.stated is not None]
     if one.verdict == "cannot be decided":
-        parts.insert(0, one.claim.undecidable or "no row of ours is of it")
+        parts.insert(0, one.claim.undecidable or "; ".join(map(_lost, one.lost)) or "no check of it decides")
+    else:
+        parts += map(_lost, one.lost)
     if one.remark:
         parts.append(one.remark)
     text = "; ".join(part.strip().rstrip(".") for part in parts)
@@ -53,6 +56,11 @@ def _sentence(one: Checked) -> str:
     if what.partial and what.role == "decides":
         text += f", but {what.partial}"
     return text
+
+
+def _lost(one: Checked) -> str:
+    what, there = one.check, len(one.found.rows)
+    return f"{what.what}: table {what.table} lacks rows that it takes ({there} of {what.no_less} are there)"
 
 
 def ablation_words(one: Checked) -> str:

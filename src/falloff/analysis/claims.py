@@ -88,8 +88,12 @@ class Decided:
         """Return the checks that the verdict rests on."""
         if self.verdict == "cannot be decided":
             return []
-        role = "model" if self.verdict.startswith("model") else "decides"
-        return [one for one in self.checks if one.check.role == role and one.outcome != "no rows"]
+        return [one for one in rested_on(self.checks) if one.outcome != "no rows"]
+
+    @property
+    def lost(self) -> list[Checked]:
+        """Return the checks that the verdict would rest on, had they the rows that they take."""
+        return [one for one in rested_on(self.checks) if one.outcome == "no rows"]
 
     @property
     def evidence(self) -> str:
@@ -177,21 +181,27 @@ def verdict_of(claim: Claim, checks: Sequence[Checked]) -> Verdict:
     """Return the verdict that the outcomes of checks make.
 
     One real check that fails refutes a claim. A claim holds where all of them hold, and its own number, if it states
-    one, is among what they compare; else it holds in direction. The model agrees where every check of it holds.
+    one, is among what they compare; else it holds in direction. Without real checks the model agrees where every check
+    of it holds. Where one that would have to hold has lost its rows, nothing is decided.
     """
     if claim.undecidable is not None:
         return "cannot be decided"
-    real = [one for one in checks if one.check.role == "decides" and one.outcome != "no rows"]
-    if real:
-        if any(one.outcome == "fails" for one in real):
-            return "does not hold"
-        compared = all(one.check.stated is None for one in checks) or any(one.check.stated is not None for one in real)
-        whole = all(one.outcome == "holds" for one in real)
-        return "holds" if whole and compared else "holds in direction"
-    model = [one for one in checks if one.check.role == "model" and one.outcome != "no rows"]
-    if not model:
+    real = rested_on(checks)
+    if any(one.outcome == "fails" for one in real):
+        return "model disagrees" if real[0].check.role == "model" else "does not hold"
+    if not real or any(one.outcome == "no rows" for one in real):
         return "cannot be decided"
-    return "model agrees" if all(one.outcome == "holds" for one in model) else "model disagrees"
+    whole = all(one.outcome == "holds" for one in real)
+    if real[0].check.role == "model":
+        return "model agrees" if whole else "model disagrees"
+    compared = all(one.check.stated is None for one in checks) or any(one.check.stated is not None for one in real)
+    return "holds" if whole and compared else "holds in direction"
+
+
+def rested_on(checks: Sequence[Checked]) -> list[Checked]:
+    """Return the checks that a verdict rests on, with rows or without: those that decide, else the model's."""
+    roles = [[one for one in checks if one.check.role == role] for role in ("decides", "model")]
+    return next((own for own in roles if own), [])
 
 
 def _shown(checks: Sequence[Checked]) -> Checked | None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from falloff.analysis.model_points import job
 from falloff.analysis.predicted_series import NETWORK, PREDICTED
 from falloff.ingest.allreduce_readoff import READ_OFF_ERROR_BYTES_S
 from falloff.ingest.bus_factor import bus_factor
+from falloff.normal import Z90
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.claims import residency_s
 from falloff.perfmodel.jobs import Floats, Jobs, stack
@@ -27,7 +27,6 @@ from falloff.perfmodel.step import predict_steps
 from falloff.units import MIB, MILLI
 
 _INTERVAL = "90 %, the parameters' alone"
-_QUANTILE = statistics.NormalDist().inv_cdf(0.95)
 MECHANISMS, DOUBLINGS = "jump_mechanisms", "jump_doublings"
 CLUSTER = "h100-sxm-ib400"
 RANKS_PER_NODE, LOCAL_BATCH = 8, 2
@@ -119,7 +118,7 @@ def _sure(factor: float) -> Ratios:
 def _grown(jobs: Jobs, fit: Fit, quantity: Any) -> Ratios:
     powers, quantities = np.array([[-1.0, 1.0]]), np.log(quantity(jobs, fit.values))
     center = powers @ quantities
-    reach = _QUANTILE * np.sqrt(parameter_variance(jobs, powers, fit, quantity, quantities))
+    reach = Z90 * np.sqrt(parameter_variance(jobs, powers, fit, quantity, quantities))
     return Ratios(np.exp(center), np.exp(center - reach), np.exp(center + reach))
 
 

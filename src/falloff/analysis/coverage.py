@@ -32,6 +32,13 @@ class CoverageRow:
             )
 
 
+def failed_rows(figure: str, runs: pd.DataFrame) -> Iterator[CoverageRow]:
+    """Yield a row for each run that did not end well, with what became of it."""
+    for row in runs[runs["outcome"] != "ok"].to_dict("records"):
+        reason = ": ".join(part for part in (row["outcome"], row["outcome_reason"]) if isinstance(part, str))
+        yield CoverageRow(figure=figure, cell=str(row["record_id"]), status="failed", reason=reason)
+
+
 def coverage_frame(rows: Iterable[CoverageRow]) -> pd.DataFrame:
     """Return coverage as a frame with one row each, all columns there even without rows."""
     return pd.DataFrame([asdict(row) for row in rows], columns=[field.name for field in fields(CoverageRow)])

@@ -5,6 +5,7 @@ Young 1974 (doi 10.1145/361147.361115) for the first order, sqrt(2 delta M); Dal
 interruptions, R what passes until work goes on; interruptions come at random (Poisson).
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
@@ -59,10 +60,16 @@ def time_shares(work_s: float, pause_s: float, restart_s: float, mean_s: float) 
 def shares_of(recovery: Recovery, mean_s: float, *, usual: bool = False) -> TimeShares:
     """Return where the time goes at the best interval, or at the usual one.
 
-    A checkpoint is safe only once it is stored, so that none follows sooner than that, and what was computed while it
-    was being stored is lost as well: this is counted with the restart.
+    A checkpoint is safe only once it is stored, save_s after it began. Of that the GPUs stand still for pause_s, which
+    is part of the segment, and compute for the rest: no checkpoint follows sooner, and an interruption loses that much
+    more than Daly's segment. It lengthens R, and counts as work done again.
     """
-    best = max(best_interval_s(recovery.pause_s, mean_s), recovery.save_s)
+    beside_s = recovery.save_s - recovery.pause_s
+    best = max(best_interval_s(recovery.pause_s, mean_s), beside_s)
     work_s = recovery.usual_interval_s if usual else best
-    restart_s = recovery.detect_s + recovery.load_s + recovery.save_s
-    return time_shares(work_s, recovery.pause_s, restart_s, mean_s)
+    restart_s = recovery.detect_s + recovery.load_s + beside_s
+    shares = time_shares(work_s, recovery.pause_s, restart_s, mean_s)
+    # the last b of an R that is begun anew after each interruption: (exp(b / M) - 1) / (exp(R / M) - 1) of its time
+    part = math.exp((beside_s - restart_s) / mean_s) * math.expm1(-beside_s / mean_s) / math.expm1(-restart_s / mean_s)
+    again = shares.waiting * part
+    return dataclasses.replace(shares, lost=shares.lost + again, waiting=shares.waiting - again)

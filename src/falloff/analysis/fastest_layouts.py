@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from falloff.analysis import points
 from falloff.analysis.model_points import job
 from falloff.perfmodel.calibrate import Fit
-from falloff.perfmodel.jobs import RECOMPUTES, Jobs, joined
+from falloff.perfmodel.jobs import Jobs, joined
 from falloff.perfmodel.prediction import Prediction, predict
 from falloff.perfmodel.search import Question, search
 
@@ -31,12 +30,3 @@ def fastest_layouts(
     if not best:
         raise ValueError(f"{network} fits on none of {', '.join(map(str, gpus))} GPUs at a batch of {global_batch}")
     return predict(joined(*best), fit)
-
-
-def layout_of(jobs: Jobs, place: int) -> str:
-    """Return a job's layout in words: 'dp_shard 64 × tp 8, microbatch 2 × 4, full recomputation'."""
-    degrees = {axis: float(getattr(jobs, axis)[place]) for axis in ("dp_replicate", "dp_shard", "tp", "pp", "cp")}
-    micro, count = int(jobs.microbatch[place]), int(jobs.num_microbatches[place])
-    mode = RECOMPUTES[int(jobs.recompute[place])]
-    tail = "" if mode == "none" else f", {mode} recomputation"
-    return f"{points.layout_words(degrees)}, microbatch {micro} × {count}{tail}"

@@ -9,7 +9,6 @@ from falloff.perfmodel.jobs import RECOMPUTES, Job, Jobs, stack
 from falloff.perfmodel.memory import memory_bytes
 from falloff.perfmodel.search import Question, divisors, enumerate_layouts, jobs_of_layouts
 from falloff.perfmodel.step import predict_steps
-from falloff.spec.layout import AXES
 
 
 def fastest_that_fits(job: Job, fit: Fit) -> Jobs | None:
@@ -46,11 +45,3 @@ def fastest_layout(question: Question, fit: Fit, *, most_cp: int = 1) -> Jobs | 
         return None
     jobs = jobs.take(fitting)
     return jobs.take([int(np.argmax(predict_steps(jobs, fit.values).tokens_per_gpu_s))])
-
-
-def layout_of(jobs: Jobs, place: int = 0) -> str:
-    """Return the layout of a job in words: its degrees above 1, its microbatches and what it recomputes."""
-    degrees = [f"{axis} {int(getattr(jobs, axis)[place])}" for axis in (*AXES, "vpp") if getattr(jobs, axis)[place] > 1]
-    batch = f"{int(jobs.num_microbatches[place])} × {int(jobs.microbatch[place])} sequences"
-    mode = RECOMPUTES[int(jobs.recompute[place])]
-    return ", ".join([" × ".join(degrees) or "one rank", batch, *([] if mode == "none" else [f"recompute {mode}"])])

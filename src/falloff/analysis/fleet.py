@@ -9,11 +9,13 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.efficiency import Row, flops_per_token
-from falloff.analysis.fastest_layouts import fastest_layouts, layout_of
-from falloff.analysis.marginal import Z90, weighted_deviations
+from falloff.analysis.fastest_layouts import fastest_layouts
+from falloff.analysis.layout_choice import layout_of
+from falloff.analysis.marginal import weighted_deviations
 from falloff.analysis.model_points import INTERVAL, predicted_rows
 from falloff.analysis.predicted_series import PREDICTED, is_plain, own_runs
 from falloff.analysis.training_budget import loss_of, tokens_to
+from falloff.normal import Z90
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.counting import model_flops_per_token
@@ -193,7 +195,7 @@ def _per_flop(row: Row) -> float:
 
 
 def _measured(own: pd.DataFrame) -> list[dict[str, Any]]:
-    """Return our plain metered runs of whole networks at their usual microbatch."""
+    """Return our plain metered runs of whole networks, at the largest microbatch of each."""
     plain = own[own["draw_w"].notna() & own["network"].isin(_OWN_NETWORKS) & (own["seq"] >= SEQ)]
     single = (plain[["tp", "pp", "cp", "dp_replicate"]].fillna(1) == 1).all(axis=1)
     plain = plain[single & is_plain(plain)]

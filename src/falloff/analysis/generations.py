@@ -10,9 +10,10 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits
 from falloff.analysis.generation_pairs import COMPARISONS
-from falloff.analysis.like_workloads import compare, comparison_rows
+from falloff.analysis.layout_choice import layout_of
+from falloff.analysis.like_workloads import Compared, compare, comparison_rows, lost_rows
 from falloff.analysis.mfu_factors import mfu_factors
 from falloff.analysis.model_points import job, predicted_rows, published_row
 from falloff.analysis.model_ratios import ratio_columns
@@ -81,7 +82,7 @@ def tabulate(runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.Da
         *measured_rows(measured, series="7B, H200, ours", x="num_gpus"),
         *predicted_of_cells(measured, fit, name="7B, H200, the same cells, {}".format, x="num_gpus"),
     ]
-    covered = _coverage(made, published, len(measured), len(pairs))
+    covered = _coverage(made, published, len(measured), pairs)
     return points.points_frame(rows), coverage_frame(covered)
 
 
@@ -218,14 +219,16 @@ def _published(series: PublishedSeries) -> Iterator[dict[str, Any]]:
 
 
 def _coverage(
-    made: dict[str, list[_Made]], published: Sequence[PublishedSeries], num_measured: int, num_pairs: int
+    made: dict[str, list[_Made]], published: Sequence[PublishedSeries], num_measured: int, pairs: Sequence[Compared]
 ) -> Iterator[CoverageRow]:
     for series in published:
         cell = f"MPT-7B, {series.machine}, {PUBLISHED}"
         yield CoverageRow(figure=FIGURE, cell=cell, status="published", n=len(series.cells))
-    yield CoverageRow(figure=FIGURE, cell="workloads published for two machines", status="published", n=num_pairs)
+    yield CoverageRow(figure=FIGURE, cell="workloads published for two machines", status="published", n=len(pairs))
+    yield from lost_rows(FIGURE, COMPARISONS, pairs)
     if num_measured:
-        yield CoverageRow(figure=FIGURE, cell="7B FSDP, local batch 2, on 2 H200", status="measured", n=num_measured)
+        cell = "7B FSDP, local batch 2, on one and two H200"
+        yield CoverageRow(figure=FIGURE, cell=cell, status="measured", n=num_measured)
     for network, series_of in made.items():
         for one in series_of:
             name = f"{NAMES[network]} on {one.machine}"

@@ -10,7 +10,7 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.collectives import NOT_DRAWN
-from falloff.analysis.coverage import CoverageRow, Status
+from falloff.analysis.coverage import CoverageRow, Status, failed_rows
 from falloff.analysis.efficiency import Row, number
 from falloff.analysis.field_values import stated
 from falloff.analysis.uncertainty import FEWEST_RUNS
@@ -113,7 +113,7 @@ def cells_of_figure(runs: pd.DataFrame) -> tuple[list[Cell], list[CoverageRow]]:
         blocks.append(chosen)
         beside += _beside([group for group in of_network if not any(group is kept for kept in chosen)])
     ended = [group for group in others if _value(group, "outcome") == "ok"]
-    beside += _failed([group for group in others if _value(group, "outcome") != "ok"])
+    beside += [row for group in others for row in failed_rows(FIGURE, group)]
     for source in sorted({(str(_value(g, "network")), str(_value(g, "source"))) for g in ended}):
         blocks.append([g for g in ended if (str(_value(g, "network")), str(_value(g, "source"))) == source])
     ordered = sorted(filter(None, blocks), key=_order_of_block)
@@ -293,15 +293,9 @@ def _beside(groups: Sequence[pd.DataFrame]) -> Iterator[CoverageRow]:
         words = f"{_value(group, 'network')}, {_layout_words(group)}, {_setting_words(group)}"
         reason = NO_REST if _is_restless(group) else NOT_DRAWN
         yield CoverageRow(figure=FIGURE, cell=words, status="measured", reason=reason, n=len(group))
-    yield from _failed([group for group in groups if _value(group, "outcome") != "ok"])
+    for group in groups:
+        yield from failed_rows(FIGURE, group)
 
 
 def _setting_words(group: pd.DataFrame) -> str:
     return ", ".join(filter(None, (_word(group, name) for name in (*_SETTING, "microbatch", "reshard"))))
-
-
-def _failed(groups: Sequence[pd.DataFrame]) -> Iterator[CoverageRow]:
-    for group in groups:
-        for row in points.rows_of(group):
-            reason = ": ".join(part for part in (row["outcome"], row["outcome_reason"]) if isinstance(part, str))
-            yield CoverageRow(figure=FIGURE, cell=str(row["record_id"]), status="failed", reason=reason)

@@ -17,6 +17,7 @@ from falloff.perfmodel.prediction import Prediction, predict
 from falloff.perfmodel.ratio import LAUNCH_SPREAD, exponents_of, parameter_variance, product_interval
 from falloff.perfmodel.search import Found, Question, search
 from falloff.perfmodel.step import Steps, predict_steps
+from falloff.spec.layout import AXES
 
 SEQ = 4096
 # The best of two layouts is called so from here on; below it they are tied.
@@ -98,6 +99,16 @@ def gains(jobs: Jobs, base: Sequence[int] | npt.NDArray[np.intp], fit: Fit) -> G
     return Gains(found.ratio, found.low, found.high, chance)
 
 
+def gain_columns(gained: Gains, place: int) -> dict[str, float]:
+    """Return one gain as columns: by which fraction a layout is faster, with its interval and its chance to be."""
+    return {
+        "gain": float(gained.ratio[place] - 1),
+        "gain_low": float(gained.low[place] - 1),
+        "gain_high": float(gained.high[place] - 1),
+        "chance": float(gained.chance[place]),
+    }
+
+
 def _without_part(*parts: str) -> Callable[[Steps], Floats]:
     return lambda steps: np.asarray(sum(getattr(steps, part) for part in parts), dtype=float)
 
@@ -126,6 +137,14 @@ def rates_without(term: str, jobs: Jobs, fit: Fit) -> Floats:
     if term in _PARTS:
         return np.asarray(steps.tokens_per_gpu_s * steps.step_s / (steps.step_s - _PARTS[term](steps)))
     return steps.tokens_per_gpu_s
+
+
+def layout_of(jobs: Jobs, place: int = 0) -> str:
+    """Return a job's whole layout in words: 'dp_shard 8 × tp 8, 4 microbatches of 2, recompute full'."""
+    degrees = [f"{axis} {int(getattr(jobs, axis)[place])}" for axis in (*AXES, "vpp") if getattr(jobs, axis)[place] > 1]
+    count, mode = int(jobs.num_microbatches[place]), RECOMPUTES[int(jobs.recompute[place])]
+    batch = f"{count} microbatch{'es' * (count > 1)} of {int(jobs.microbatch[place])}"
+    return ", ".join([" × ".join(degrees) or "one rank", batch, *([] if mode == "none" else [f"recompute {mode}"])])
 
 
 def layout_name(jobs: Jobs, place: int) -> str:
@@ -183,14 +202,8 @@ def step_columns(made: Prediction, place: int) -> dict[str, float]:
     }
 
 
-def rate_row(made: Prediction, place: int, *, panel: str, series: str, x: float) -> dict[str, Any]:
-    """Return the row of one predicted layout: tokens per GPU and second with the interval, layout and step.
-
-    Its record_id names the whole layout, so that two of one degree are two records.
-    """
-    layout = layout_columns(made.jobs, place)
-    words = ", ".join(f"{name} {layout[name]}" for name in ("dp_replicate", "dp_shard", "tp", "pp", "vpp", "cp"))
-    words += f", microbatch {layout['microbatch']}, recompute {layout['recompute']}"
+def predicted_rate(made: Prediction, place: int, *, panel: str, series: str, x: float) -> dict[str, Any]:
+    """Return a row of one prediction's tokens per GPU and second with the interval; whose it is, is not in it."""
     return {
         **PREDICTED,
         "panel": panel,
@@ -201,6 +214,19 @@ def rate_row(made: Prediction, place: int, *, panel: str, series: str, x: float)
         "y_high": float(made.high[place]),
         "interval": INTERVAL,
         "n": 1,
+    }
+
+
+def rate_row(made: Prediction, place: int, *, panel: str, series: str, x: float) -> dict[str, Any]:
+    """Return the row of one predicted layout: tokens per GPU and second with the interval, layout and step.
+
+    Its record_id names the whole layout, so that two of one degree are two records.
+    """
+    layout = layout_columns(made.jobs, place)
+    words = ", ".join(f"{name} {layout[name]}" for name in ("dp_replicate", "dp_shard", "tp", "pp", "vpp", "cp"))
+    words += f", microbatch {layout['microbatch']}, recompute {layout['recompute']}"
+    return {
+        **predicted_rate(made, place, panel=panel, series=series, x=x),
         "record_id": f"{series}: {words}",
         **layout,
         **step_columns(made, place),

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from falloff.analysis.coverage import CoverageRow
 from falloff.analysis.model_points import PublishedCells
 from falloff.analysis.predicted_series import PREDICTED
 from falloff.perfmodel.calibrate import Fit
@@ -80,6 +81,14 @@ def compare(comparisons: Sequence[Comparison], cells: Sequence[Cell], fit: Fit, 
     real, made = np.asarray(getattr(held, rate), dtype=float), np.asarray(getattr(held.made, rate), dtype=float)
     found = (_compared(comparison, held.cells, real, made) for comparison in comparisons)
     return [one for one in found if one is not None]
+
+
+def lost_rows(figure: str, comparisons: Sequence[Comparison], found: Sequence[Compared]) -> Iterator[CoverageRow]:
+    """Yield a row of a figure's coverage for each comparison that no published cells allow any more."""
+    for one in comparisons:
+        if not any(one is held.comparison for held in found):
+            cell, reason = f"{one.name}, {one.machine}, {one.source}", "no published cells of both sides have a rate"
+            yield CoverageRow(figure=figure, cell=cell, status="missing", reason=reason, n=0)
 
 
 def _is_wanted(cell: Cell, comparisons: Sequence[Comparison]) -> bool:

@@ -6,19 +6,18 @@ gets slower.
 """
 
 import math
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from falloff.normal import Z90
 from falloff.perfmodel.calibrate import ROW_SPREAD, Fit
 from falloff.perfmodel.jobs import Floats
 from falloff.perfmodel.prediction import Prediction
 from falloff.perfmodel.ratio import parameter_variance, waiting_doubt
 
-Z90 = statistics.NormalDist().inv_cdf(0.95)
 KNEE_SHARE = 0.5
 
 

@@ -9,7 +9,8 @@ import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, Status, coverage_frame
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits
+from falloff.analysis.layout_choice import layout_of
 from falloff.analysis.like_workloads import rated_cells
 from falloff.analysis.model_points import PublishedCells, job, predicted_rows, published_row
 from falloff.analysis.own_cells import METRICS, measured_rows, predicted_of_cells

@@ -11,8 +11,9 @@ import pandas as pd
 from falloff.analysis import points
 from falloff.analysis.coverage import CoverageRow, coverage_frame
 from falloff.analysis.domain_pairs import COMPARISONS
-from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits, layout_of
-from falloff.analysis.like_workloads import Compared, compare, comparison_rows
+from falloff.analysis.fitting_jobs import fastest_layout, fastest_that_fits
+from falloff.analysis.layout_choice import layout_of
+from falloff.analysis.like_workloads import Compared, compare, comparison_rows, lost_rows
 from falloff.analysis.model_points import job, predicted_rows
 from falloff.analysis.model_ratios import ratio_columns
 from falloff.analysis.predicted_series import PREDICTED
@@ -47,9 +48,10 @@ def tabulate(_runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.D
     """
     series = [one for machine in MACHINES for size in NETWORKS for one in _of_network(machine, size, fit)]
     rows = list(_predicted(series, fit))
-    for group, found in _compared(cells, fit).items():
+    compared = _compared(cells, fit)
+    for group, found in compared.items():
         rows += [{**row, "group": group} for row in comparison_rows(found, panel=PAIRS)]
-    return points.points_frame(rows), coverage_frame(_coverage(rows))
+    return points.points_frame(rows), coverage_frame(_coverage(rows, compared))
 
 
 def with_domain(cluster: Cluster, domain: int) -> Cluster:
@@ -133,11 +135,12 @@ def _compared(cells: Sequence[Cell], fit: Fit) -> dict[str, list[Compared]]:
     return {group: compare(wanted, cells, fit, "tokens_per_gpu_s") for group, wanted in COMPARISONS.items()}
 
 
-def _coverage(rows: Sequence[dict[str, Any]]) -> Iterator[CoverageRow]:
-    for group in COMPARISONS:
-        own = [row for row in rows if row.get("group") == group and row["provenance"] == "published"]
-        cell = f"NVL72 over nodes of eight: {group}"
-        yield CoverageRow(figure=FIGURE, cell=cell, status="published", n=len(own))
+def _coverage(rows: Sequence[dict[str, Any]], compared: Mapping[str, Sequence[Compared]]) -> Iterator[CoverageRow]:
+    for group, found in compared.items():
+        if found:
+            cell = f"NVL72 over nodes of eight: {group}"
+            yield CoverageRow(figure=FIGURE, cell=cell, status="published", n=len(found))
+        yield from lost_rows(FIGURE, COMPARISONS[group], found)
     drawn = {(row["machine"], row.get("size"), row.get("kind")) for row in rows}
     for machine in MACHINES:
         for size in NETWORKS:

@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 
 from falloff.analysis import points
-from falloff.analysis.coverage import CoverageRow, coverage_frame
+from falloff.analysis.coverage import CoverageRow, coverage_frame, failed_rows
 from falloff.analysis.efficiency import number
 from falloff.analysis.model_ratios import ratio_rows
 from falloff.analysis.one_h200_cells import (
@@ -78,7 +78,8 @@ def tabulate(runs: pd.DataFrame, _cells: Sequence[Cell], fit: Fit) -> tuple[pd.D
     rows += _mode_rows(own)
     rows += _program_rows(own, fit)
     rows += _ratio_rows(own)
-    return points.points_frame(rows), coverage_frame(_coverage(own))
+    failed = failed_rows(FIGURE, runs[runs["study"] == STUDY])
+    return points.points_frame(rows), coverage_frame([*_coverage(own), *failed])
 
 
 def _mode_rows(own: OwnCells) -> Iterator[dict[str, Any]]:

@@ -15,6 +15,7 @@ from falloff.analysis.layout_choice import (
     fastest_by,
     found_layouts,
     fully_sharded,
+    gain_columns,
     gains,
     layout_columns,
     layout_name,
@@ -115,10 +116,7 @@ def _grid_rows(name: str, found: Found, fit: Fit) -> Iterator[dict[str, Any]]:
             "network": NETWORKS_DRAWN[name],
             "fits": bool(fits[place]),
             "best": place in best,
-            "gain": float(gained.ratio[place] - 1),
-            "gain_low": float(gained.low[place] - 1),
-            "gain_high": float(gained.high[place] - 1),
-            "chance": float(gained.chance[place]),
+            **gain_columns(gained, place),
         }
 
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from falloff.analysis.layout_choice import degree, layout_columns
-from falloff.analysis.model_points import INTERVAL, PublishedCells, published_cells, published_row
-from falloff.analysis.predicted_series import PREDICTED
-from falloff.analysis.strong_scaling import tie_within
+from falloff.analysis.layout_choice import degree, layout_columns, predicted_rate
+from falloff.analysis.layout_leads import tie_within
+from falloff.analysis.model_points import PublishedCells, published_cells, published_row
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.families import has_whole_batch
@@ -113,15 +112,7 @@ def same_cell_row(mixes: Mixes, place: int, *, panel: str, series: str, x: float
     """Return the row of what the model says of one published cell, which the calibration has seen."""
     made = mixes.of.made
     return {
-        **PREDICTED,
-        "panel": panel,
-        "series": series,
-        "x": x,
-        "y": float(mixes.said[place]),
-        "y_low": float(made.low[place]),
-        "y_high": float(made.high[place]),
-        "interval": INTERVAL,
-        "n": 1,
+        **predicted_rate(made, place, panel=panel, series=series, x=x),
         "record_id": f"of {mixes.of.cells[place].cell_id}",
         **cell_columns(mixes, place),
         "mfu": float(made.mfu[place]),

@@ -5,13 +5,25 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from falloff.analysis import points
 from falloff.analysis.controls import ordinary
 from falloff.analysis.coverage import CoverageRow, coverage_frame
-from falloff.analysis.efficiency import Row, flops_per_token, mfu, number, tokens_per_gpu_s, tokens_per_s
+from falloff.analysis.efficiency import Row, mfu, number, tokens_per_gpu_s, tokens_per_s
+from falloff.analysis.layout_leads import (
+    alike_spreads,
+    best_layouts,
+    converted_mfu,
+    fairest_base,
+    ideal_rate,
+    is_doubtful,
+    layout_key,
+    layout_label,
+    lead,
+    mfu_gap,
+    tie_within,
+)
 from falloff.ingest.published import UNVERIFIED
 from falloff.ingest.training_cells import BATCH_MISMATCH
 from falloff.spec.hardware import Hardware
@@ -22,15 +34,6 @@ GPUS = (8, 16, 32, 64, 128, 256, 512)
 GLOBAL_BATCH = 256
 SEQ = 4096
 SOURCE_ROWS = 3287  # the source's figure holds so many rows; SOURCE.md of published-training says what we have
-# Below this a run is so badly laid out that it says nothing of the machine; it stays as a faint point.
-LOWEST_MFU = 0.005
-# The source divides by 989 TFLOP/s and counts both embeddings of an untied network.
-SOURCE_PEAK = 989e12
-# Rates and MFU are printed to three digits or so: what differs by more is no rounding.
-LARGEST_ROUNDING = 0.015
-MFU_ROUNDING = 0.001
-
-_LAYOUT = ("dp", "tp", "pp", "microbatch", "sharding", "sequence_parallel")
 _MORE = (
     "kind",
     "nodes",
@@ -81,71 +84,6 @@ def tabulate(runs: pd.DataFrame, known: Mapping[str, Hardware]) -> tuple[pd.Data
     return points.points_frame(rows), coverage_frame(_coverage(cells))
 
 
-def best_layouts(cells: Iterable[Row]) -> dict[int, Row]:
-    """Return the fastest cell at each number of GPUs; cells below 0.5 % MFU are never it, ties go to the first."""
-    best: dict[int, Row] = {}
-    for cell in cells:
-        gpus = int(cell["num_gpus"])
-        if number(cell, "mfu") >= LOWEST_MFU and (
-            gpus not in best or cell["tokens_per_s"] > best[gpus]["tokens_per_s"]
-        ):
-            best[gpus] = cell
-    return dict(sorted(best.items()))
-
-
-def fairest_base(best: Mapping[int, Row]) -> Row:
-    """Return the best cell with the most tokens/s per GPU, the base of the ideal line; a doubtful one only if all are.
-
-    The smallest count is no base by itself: where few layouts fit it, more GPUs give more each.
-    """
-    trusted = [cell for cell in best.values() if not _is_doubtful(cell)] or list(best.values())
-    return max(trusted, key=lambda cell: cell["tokens_per_gpu_s"])
-
-
-def alike_spreads(drawn: Iterable[Row]) -> dict[tuple[Any, ...], float]:
-    """Return, of each very layout that ran more than once, its largest rate over its smallest."""
-    rates: dict[tuple[Any, ...], list[float]] = {}
-    for cell in drawn:
-        rates.setdefault(_layout_of(cell), []).append(cell["tokens_per_s"])
-    return {layout: max(alike) / min(alike) for layout, alike in rates.items() if len(alike) > 1}
-
-
-def tie_within(spreads: Iterable[float]) -> float:
-    """Return the largest lead, as a fraction, that runs of one very layout make up by themselves: their median spread.
-
-    Not the least, which most reruns exceed, nor the largest, which one odd run can be: 4.68 times in the playbook, and
-    1.05 to 1.25 otherwise.
-    """
-    known = list(spreads)
-    return float(np.median(known)) - 1 if known else 0.0
-
-
-def lead(best: Row, drawn: Iterable[Row]) -> float:
-    """Return by which fraction a cell is faster than the fastest other layout on as many GPUs, NaN without one."""
-    others = [
-        cell["tokens_per_s"]
-        for cell in drawn
-        if cell["num_gpus"] == best["num_gpus"] and _layout_of(cell) != _layout_of(best)
-    ]
-    return float(best["tokens_per_s"] / max(others) - 1) if others else math.nan
-
-
-def ideal_rate(base: Row, gpus: float) -> float:
-    """Return the tokens/s of `gpus` GPUs were each as fast as in the base cell."""
-    return float(base["tokens_per_s"]) * gpus / float(base["num_gpus"])
-
-
-def layout_label(cell: Row) -> str:
-    """Return a layout for a label: the degrees above 1, 'dp 32 × tp 2 × pp 2'."""
-    degrees = [(axis, int(cell[axis])) for axis in ("dp", "tp", "pp")]
-    return " × ".join(f"{axis} {degree}" for axis, degree in degrees if degree > 1) or "one GPU"
-
-
-def converted_mfu(cell: Row, peak: float) -> float:
-    """Return the source's own MFU in falloff's convention: other FLOPs a token, and a peak of 989.4 and not 989."""
-    return number(cell, "reported_mfu") * flops_per_token(cell) / _source_flops(cell) * SOURCE_PEAK / peak
-
-
 def _measures(row: dict[str, Any], known: Mapping[str, Hardware]) -> dict[str, Any]:
     hardware = known.get(str(row["hardware"]))
     peak = hardware.peak_flops.get(str(row["param_dtype"]), math.nan) if hardware else math.nan
@@ -185,7 +123,7 @@ def _rows_of_network(
     base = fairest_base(best) if best else None
     for cell in drawn:
         shared = {**_shared(cell, base), "kind": "other", "label": None}
-        shared["alike_spread"] = spreads.get(_layout_of(cell), math.nan)
+        shared["alike_spread"] = spreads.get(layout_key(cell), math.nan)
         if best.get(int(cell["num_gpus"])) is cell:
             half, ahead = best.get(int(cell["num_gpus"]) // 2), lead(cell, drawn)
             shared |= {"kind": "best", "label": layout_label(cell), "lead": ahead}
@@ -212,7 +150,7 @@ def _shared(cell: Row, base: Row | None) -> dict[str, Any]:
         "layout_kind": _layout_kind(cell),
         "nodes": number(cell, "num_gpus") / number(cell, "gpus_per_node"),
         "efficiency": math.nan if base is None else float(cell["tokens_per_gpu_s"] / base["tokens_per_gpu_s"]),
-        "doubtful": _is_doubtful(cell),
+        "doubtful": is_doubtful(cell),
     }
 
 
@@ -240,22 +178,10 @@ def _ideal_rows(base: Row, from_gpus: int) -> Iterator[dict[str, Any]]:
             }
 
 
-def _mfu_gap(cell: Row) -> float:
-    """Return by which fraction the source's MFU differs from what its rate gives in its own convention."""
-    theirs = _source_flops(cell) * number(cell, "tokens_per_gpu_s") / SOURCE_PEAK
-    return number(cell, "mfu_published") / theirs - 1
-
-
-def _is_doubtful(cell: Row) -> bool:
-    published = number(cell, "mfu_published")
-    theirs = published / (1 + _mfu_gap(cell))
-    return abs(theirs - published) > max(MFU_ROUNDING, LARGEST_ROUNDING * published)
-
-
 def _flags(shared: Mapping[str, Any], cell: Row, tie: float) -> list[str]:
     flags = list(cell["flags"])
     if shared["doubtful"]:
-        flags.append(f"the source's MFU is {_mfu_gap(cell):+.0%} from what its tokens/s give")
+        flags.append(f"the source's MFU is {mfu_gap(cell):+.0%} from what its tokens/s give")
     if not math.isnan(shared["alike_spread"]):
         flags.append(f"runs of this very layout differ {shared['alike_spread']:.2f} times")
     if shared.get("tied"):
@@ -263,19 +189,9 @@ def _flags(shared: Mapping[str, Any], cell: Row, tie: float) -> list[str]:
     return flags
 
 
-def _layout_of(cell: Row) -> tuple[Any, ...]:
-    return tuple(cell[name] for name in ("network", "num_gpus", *_LAYOUT))
-
-
 def _layout_kind(cell: Row) -> str:
     used = [axis for axis in ("dp", "tp", "pp") if cell[axis] > 1]
     return " + ".join(used) or "one GPU"
-
-
-def _source_flops(cell: Row) -> float:
-    """Return the FLOPs a token that the source counts: 6N + 12 L h s."""
-    attention = 12 * number(cell, "layers") * number(cell, "hidden") * number(cell, "seq")
-    return 6 * number(cell, "params") + attention
 
 
 def _coverage(cells: Sequence[Row]) -> Iterator[CoverageRow]:

@@ -14,15 +14,16 @@ from falloff.analysis.layout_choice import (
     fastest_by,
     found_layouts,
     fully_sharded,
+    gain_columns,
     gains,
     layout_columns,
     predicted_at,
     rate_row,
 )
-from falloff.analysis.model_points import published_cells, published_row
 from falloff.analysis.model_ratios import ratio_columns
-from falloff.analysis.playbook_mixes import SOURCE, Mixes, cell_row, counts, playbook_mixes, same_cell_row, tied_within
+from falloff.analysis.playbook_mixes import SOURCE, Mixes, playbook_mixes
 from falloff.analysis.predicted_series import PREDICTED, own_runs, predict_own
+from falloff.analysis.published_tensor_parallel import ZERO3_SOURCE, pair_rows, series_rows, zero3_rows
 from falloff.analysis.uncertainty import pool_runs, ratio_interval
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
@@ -36,8 +37,6 @@ GRID_GPUS, LOCAL_BATCH = 256, 2
 DEGREES = (1, 2, 4, 8, 16)
 STAGES = (1, 2, 4)
 SCALE_GPUS = (64, 128, 256, 512, 1024, 2048)
-# of a published series with everything else alike, the networks that ran without pipeline stages
-SERIES_NETWORKS = ("1B", "8B")
 STRETCHES = (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0)
 _SPLITS = {"tp 2": (2, 1), "tp 4": (4, 1), "pp 2": (1, 2), "pp 4": (1, 4)}
 _PARTS = {
@@ -45,8 +44,6 @@ _PARTS = {
     "tensor parallel": "exposed_tensor_parallel_s",
     "slowed kernels": "slowed_s",
 }
-# the one source of several tensor-parallel degrees under full sharding (ZeRO-3) at one batch, on V100
-ZERO3_SOURCE, ZERO3_PROGRAM = "bigscience-v100", "Megatron-LM"
 # of our runs, what two have to share to differ in their layout alone
 _ALIKE = ("network", "seq", "global_batch", "recompute", "compile", "num_gpus")
 
@@ -75,8 +72,8 @@ def tabulate(runs: pd.DataFrame, cells: Sequence[Cell], fit: Fit) -> tuple[pd.Da
     rows += [row for gpus in SCALE_GPUS for row in _scale_rows(gpus, found[gpus], fit)]
     mixes = playbook_mixes(cells, fit)
     if mixes is not None:
-        rows += [*_series_rows(mixes), *_pair_rows(mixes)]
-    rows += list(_zero3_rows(cells, fit))
+        rows += [*series_rows(mixes), *pair_rows(mixes)]
+    rows += list(zero3_rows(cells, fit))
     own = own_runs(runs) if len(runs) else runs
     rows += list(_own_rows(own, fit)) if len(own) else []
     return points.points_frame(rows), coverage_frame(_coverage(mixes, rows))
@@ -106,10 +103,7 @@ def _rate_rows(found: Found, fit: Fit) -> Iterator[dict[str, Any]]:
     for place, (pp, tp) in enumerate(keys):
         row = {
             **rate_row(made, place, panel="rate", series=f"pp {pp}", x=float(tp)),
-            "gain": float(gained.ratio[place] - 1),
-            "gain_low": float(gained.low[place] - 1),
-            "gain_high": float(gained.high[place] - 1),
-            "chance": float(gained.chance[place]),
+            **gain_columns(gained, place),
             "network": NETWORK,
         }
         yield row
@@ -173,102 +167,6 @@ def _stretch_rows(found: Found, fit: Fit) -> Iterator[dict[str, Any]]:
 
 def _fastest_place(jobs: Jobs, rates: np.ndarray, split: tuple[int, int]) -> int:
     return int(np.argmax(np.where((jobs.tp == split[0]) & (jobs.pp == split[1]), rates, -1.0)))
-
-
-def _alike(mixes: Mixes, network: str, gpus: int) -> list[dict[int, int]]:
-    """Return published cells by tp, a chain each accumulation and sharding, without stages; of reruns the faster."""
-    jobs = mixes.of.jobs
-    chains: dict[tuple[float, float], dict[int, int]] = {}
-    for place in mixes.places(network, gpus):
-        if jobs.pp[place] == 1:
-            chain = chains.setdefault((float(jobs.num_microbatches[place]), float(jobs.zero_stage[place])), {})
-            tp = int(jobs.tp[place])
-            if tp not in chain or mixes.rates[place] > mixes.rates[chain[tp]]:
-                chain[tp] = place
-    return [dict(sorted(chain.items())) for _, chain in sorted(chains.items())]
-
-
-def _series_rows(mixes: Mixes) -> Iterator[dict[str, Any]]:
-    """Yield of each network and count the longest chain of alike cells, of those the one with the fastest cell."""
-    tie = tied_within(mixes)
-    for network, gpus, _ in counts(mixes):
-        chains = [chain for chain in _alike(mixes, network, gpus) if len(chain) > 1]
-        if network not in SERIES_NETWORKS or not chains:
-            continue
-        chain = max(chains, key=lambda chain: (len(chain), max(mixes.rates[place] for place in chain.values())))
-        base = next(iter(chain.values()))
-        for tp, place in chain.items():
-            name = f"{network}, {gpus} GPUs"
-            row = cell_row(mixes, place, panel="published", series=name, x=float(tp))
-            yield {**row, "rate": row["y"], "y": float(mixes.rates[place] / mixes.rates[base]), "tie_within": tie}
-            said = same_cell_row(mixes, place, panel="same_cells", series=name, x=float(tp))
-            ratio = float(mixes.said[place] / mixes.said[base])
-            yield {**said, "rate": said["y"], "y": ratio, "y_low": None, "y_high": None, "interval": None}
-
-
-def _pair_rows(mixes: Mixes) -> Iterator[dict[str, Any]]:
-    """Yield what twice the tensor parallelism gives, over all pairs of alike cells of a network and count."""
-    for network, gpus, _ in counts(mixes):
-        pairs: dict[int, list[tuple[int, int]]] = {}
-        for chain in _alike(mixes, network, gpus):
-            for tp, place in chain.items():
-                if 2 * tp in chain:
-                    pairs.setdefault(tp, []).append((place, chain[2 * tp]))
-        for tp, found in sorted(pairs.items()):
-            ratios, said = (
-                np.array([rates[two] / rates[one] for one, two in found]) for rates in (mixes.rates, mixes.said)
-            )
-            ids = [mixes.of.cells[place].cell_id for pair in found for place in pair]
-            yield {
-                "panel": "pairs",
-                "series": f"{network}, tp {tp} to {2 * tp}",
-                "x": float(gpus),
-                "y": float(np.median(ratios)),
-                "n": len(found),
-                "num_gpus": gpus,
-                "network": network,
-                "tp": tp,
-                "faster": float((ratios > 1).mean()),
-                "predicted": float(np.median(said)),
-                "provenance": "published",
-                "source": SOURCE,
-                "source_ref": mixes.of.cells[found[0][0]].text("source_url"),
-                "record_id": "; ".join(dict.fromkeys(ids)),
-            }
-
-
-def _zero3_rows(cells: Sequence[Cell], fit: Fit) -> Iterator[dict[str, Any]]:
-    """Yield BigScience's cells that shard everything, of each network and batch that ran with and without tp."""
-    own = [
-        cell
-        for cell in cells
-        if cell.source == ZERO3_SOURCE
-        and cell.text("zero_stage_or_fsdp") == "zero3"
-        and cell.text("framework").startswith(ZERO3_PROGRAM)
-        and "cpu offload" not in cell.text("note")
-    ]
-    rated = [(cell, rate) for cell in own if (rate := cell.measured("tokens_per_s_per_gpu"))]
-    found = published_cells(own, fit)
-    names = [] if found is None else [cell.cell_id for cell in found.cells]
-    said = dict(zip(names, found.made.tokens_per_gpu_s.tolist() if found else [], strict=True))
-    keys = [(cell.text("model"), int(cell.number("global_batch") or 0)) for cell, _ in rated]
-    for network, batch in sorted(set(keys)):
-        here = [pair for pair, key in zip(rated, keys, strict=True) if key == (network, batch)]
-        base = [(cell, rate) for cell, rate in here if cell.number("tp") == 1]
-        if not base or len(base) == len(here):
-            continue
-        base_rate = float(np.median([rate for _, rate in base]))
-        name = f"{network.rpartition('-')[2]}, batch {batch:,}"
-        for cell, rate in here:
-            tp = cell.number("tp") or 1.0
-            about = {"network": network, "tp": int(tp), "rate": rate, "global_batch": float(batch)}
-            row = published_row(cell, rate / base_rate, panel="zero3", series=name, x=tp, **about)
-            yield row
-            if cell.cell_id in said and base[0][0].cell_id in said:
-                predicted = said[cell.cell_id]
-                y = predicted / said[base[0][0].cell_id]
-                more = {"panel": "zero3_same_cells", "y": y, "rate": predicted, "record_id": f"of {cell.cell_id}"}
-                yield {**row, **PREDICTED, **more}
 
 
 def _own_rows(own: pd.DataFrame, fit: Fit) -> Iterator[dict[str, Any]]:

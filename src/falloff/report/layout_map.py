@@ -23,8 +23,9 @@ def word_matrix(
 ) -> None:
     """Fill an axes with a matrix of words: `cells` has row, column, text, color and provenance, None for no colour.
 
-    Names of `rows` run down, those of `columns` along the top. A predicted cell has a dashed edge, a tied one,
-    where `cells` says so, a text in italics. Cases that are not in `cells` are left blank with a dash.
+    Names of `rows` run down, those of `columns` along the top. A predicted cell has a dashed edge; where `cells` says
+    so, a tied one has its text in italics, and an undecided one no fill besides. Cases that are not in `cells` are left
+    blank with a dash.
     """
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
@@ -41,14 +42,15 @@ def word_matrix(
             if cell is None:
                 ax.text(along + 0.5, down + 0.5, _NOTHING, ha="center", va="center", color=style.GREY, fontsize=text_pt)
                 continue
-            color = cell["color"] if isinstance(cell["color"], str) else style.FAINT
+            color = cell["color"] if isinstance(cell["color"], str) else None
+            undecided = bool(cell.get("undecided"))
             ax.add_patch(
                 Rectangle(
                     (along + _GAP, down + _GAP),
                     1 - 2 * _GAP,
                     1 - 2 * _GAP,
-                    facecolor=tint(cell["color"]) if isinstance(cell["color"], str) else "white",
-                    edgecolor=color,
+                    facecolor=tint(color) if color and not undecided else "white",
+                    edgecolor=color or style.FAINT,
                     linewidth=0.6,
                     linestyle=(0, (3, 1.6)) if cell["provenance"] == "predicted" else "-",
                 )
@@ -60,7 +62,7 @@ def word_matrix(
                 ha="center",
                 va="center",
                 fontsize=text_pt,
-                fontstyle="italic" if cell.get("tied") else "normal",
+                fontstyle="italic" if undecided or cell.get("tied") else "normal",
                 linespacing=1.05,
             )
 

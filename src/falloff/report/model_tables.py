@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
+from falloff.normal import Z90
 from falloff.perfmodel import power
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.frameworks import BY_NAME, Habits
 from falloff.perfmodel.parameters import Parameter
 from falloff.perfmodel.step import PARAMETERS
 from falloff.report.markdown import markdown_table
-
-_Z = 1.6449  # of a normal distribution, 5 % above
 
 
 def filled_page(page: str, fit: Fit) -> str:
@@ -63,7 +62,7 @@ def fitted_table(fit: Fit) -> str:
     rows = []
     for (name, group), sigma in sorted(zip(fit.coordinates, deviation, strict=True)):
         value = fit.values.get(name, group)
-        ends = (value * float(np.exp(sign * _Z * sigma)) for sign in (-1, 1))
+        ends = (value * float(np.exp(sign * Z90 * sigma)) for sign in (-1, 1))
         prior = fit.values.parameters[name].prior_of(group)
         sources = len(fit.reached_by.get((name, group), ()))
         rows.append((f"`{name}`", group, _number(prior), _number(value), " to ".join(map(_number, ends)), str(sources)))
