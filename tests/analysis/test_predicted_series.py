@@ -8,7 +8,7 @@ import pytest
 from falloff.analysis.execution_time import PARTS, STACKED
 from falloff.analysis.execution_time import tabulate as tabulate_time
 from falloff.analysis.power_per_token import tabulate as tabulate_power
-from falloff.analysis.predicted_series import GPUS, own_runs, predicted_series, published_series, step_parts
+from falloff.analysis.predicted_series import GPUS, is_plain, own_runs, predicted_series, published_series, step_parts
 from falloff.analysis.weak_scaling import tabulate as tabulate_weak
 from falloff.ingest.native import read_native_log
 from falloff.perfmodel.cells import read_cells
@@ -116,3 +116,14 @@ def test_without_our_logs_the_figures_have_predictions_alone() -> None:
 def test_a_run_of_another_machine_is_none_of_ours(runs: pd.DataFrame) -> None:
     assert own_runs(runs.assign(hardware="h100-sxm")).empty
     assert json.loads(runs["cell_json"].iloc[0])["network"]["name"].startswith("llama2")
+
+
+def test_plain_runs_neither_recompute_nor_accumulate_nor_keep_their_parameters(runs: pd.DataFrame) -> None:
+    own = own_runs(runs)
+    copies = own["num_gpus"] / own["pp"].fillna(1)
+    assert is_plain(own.assign(global_batch=2 * own["microbatch"] * copies)).sum() == 0
+    plain, others = own[is_plain(own)], own[~is_plain(own)]
+    assert set(plain["recompute"]) == {"none"}
+    assert plain["compile"].all()
+    assert {"never"} == set(others["reshard"].dropna()) - {"after forward"}
+    assert not (plain["reshard"] == "never").any()

@@ -17,7 +17,7 @@ from falloff.analysis.model_points import (
     published_row,
 )
 from falloff.analysis.model_ratios import ratio_rows
-from falloff.analysis.predicted_series import own_runs, predict_own
+from falloff.analysis.predicted_series import is_plain, own_runs, predict_own
 from falloff.perfmodel.calibrate import Fit
 from falloff.perfmodel.cells import Cell
 from falloff.perfmodel.jobs import Job, stack
@@ -178,12 +178,12 @@ def _published_rows(name: str, found: PublishedCells) -> Iterator[dict[str, Any]
 
 
 def _own(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return our runs of 7B on two GPUs in shards, tp or cp, each GPU with as many tokens."""
+    """Return our plain runs of 7B on two GPUs in shards, tp or cp, each GPU with as many tokens."""
     own = own_runs(runs) if len(runs) else runs
     if own.empty:
         return own
     tokens = own["tokens_per_step"] / own["num_gpus"]
-    plain = (own["pp"].fillna(1) == 1) & (own["dp_replicate"].fillna(1) == 1)
+    plain = (own["pp"].fillna(1) == 1) & (own["dp_replicate"].fillna(1) == 1) & is_plain(own)
     wanted = (own["num_gpus"] == 2) & (own["network"] == _OWN_NETWORK) & (tokens == _OWN_TOKENS)
     return own[wanted & plain].reset_index(drop=True)
 

@@ -116,7 +116,8 @@ def is_plain(runs: pd.DataFrame) -> pd.Series:
 
     What a record does not state, such as prefetching on one GPU, it has not.
     """
-    found = runs["global_batch"] == runs["microbatch"] * runs["num_gpus"]
+    copies = runs["num_gpus"] / runs[["tp", "pp", "cp"]].fillna(1).prod(axis=1)
+    found = runs["global_batch"] == runs["microbatch"] * copies
     for name, usual in _PLAIN.items():
         found &= runs[name].isna() | (runs[name] == usual)
     return found
