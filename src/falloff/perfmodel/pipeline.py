@@ -24,23 +24,13 @@ PARAMETERS = (
         source="Megatron-LM, schedules.py: without interleaving send and receive block; with it they are overlapped",
     ),
     Parameter(
-        name="stalling_share",
-        prior=0.001,
-        spread=1.0,
-        low=1e-6,
-        high=0.05,
-        shared_by="framework",
-        meaning="share of GPUs beside which every send of a pipeline stalls, where hosts wait for each send",
-        source="a guess, as wide as it is: one GPU in a thousand with a link or a host that is not well",
-    ),
-    Parameter(
         name="send_stall_s",
         prior=0.010,
         spread=2.0,
         low=1e-5,
         high=2.0,
         shared_by="framework",
-        meaning="seconds that such a send takes longer, whatever its bytes",
+        meaning="seconds that a stalling send takes longer, whatever its bytes, where hosts wait for each send",
         source="a guess, as wide as it is: some time-out of a network or a host, from one to a hundred milliseconds",
     ),
 )
@@ -52,8 +42,11 @@ PARAMETERS = (
 _DESCRIBES_MESSAGES = ("nanotron",)
 _DESCRIPTION_BYTES = 56.0
 _DESCRIPTION_KERNELS = 20.0
-# A step is predicted as the likelier of two is, stalled or not, without a jump where both are as likely.
-_ODDS_POWER = 6.0
+# The share of GPUs beside which every send of a run stalls: of nanotron's published pipelines on 16, 32, 64, 128, 256
+# and 512 GPUs 5, 11, 15, 17, 39 and 80 % take half a second more a microbatch: 0.0015 to 0.0036 of GPUs by each count.
+_STALLING_SHARE = 0.002
+# A step is predicted as the likelier of two is, stalled or not, without a jump where both are as likely (347 GPUs).
+_ODDS_POWER = 12.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,14 +106,12 @@ def stall_s(jobs: Jobs, values: Values) -> Floats:
     """Return by how many seconds [n] a send of a typical run stalls, for programs whose hosts wait for each send.
 
     All ranks of a pipeline wait for the slowest, so that one stalling GPU of any stage or replica is enough: of N GPUs
-    with a share q of such, a run has one with the chance 1 - exp(-q N). nanotron's published pipelines take 0.28 s more
-    for each message that the busiest stage handles, whatever its bytes, or nothing; of 16 GPUs 5 %, of 128 17 %, of 512
-    80 % do (docs/perfmodel.md).
+    with a share q of such, a run has one with the chance 1 - exp(-q N).
     """
     stalls = np.isin(jobs.framework, _DESCRIBES_MESSAGES) & (jobs.pp > 1)
     if not stalls.any():
         return np.zeros(len(jobs))
-    odds = np.expm1(values.of("stalling_share", jobs) * jobs.gpus) ** _ODDS_POWER
+    odds = np.expm1(_STALLING_SHARE * jobs.gpus) ** _ODDS_POWER
     return np.where(stalls, values.of("send_stall_s", jobs) * (1 - 1 / (1 + odds)), 0.0)
 
 
