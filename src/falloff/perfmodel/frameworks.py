@@ -38,6 +38,7 @@ class Habits:
     bucket_params_per_rank: float = 0.0
     overlaps: bool = True
     reshards_after_forward: bool = True
+    reduces_every_microbatch: bool = True  # as in Job
     replays_graphs: bool = False
     stages_within: bool = False  # as in Job
     accumulates_in_product: bool = False

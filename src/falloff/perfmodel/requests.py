@@ -79,8 +79,9 @@ def habits_by_name(name: str) -> Habits:
     if name not in FRAMEWORKS:
         raise ValueError(f"framework {name!r} is unknown; known: {', '.join(FRAMEWORKS)}")
     if name == "falloff":
-        # falloff's benchmark shards as TorchTitan does, and states everything else itself
-        return dataclasses.replace(BY_NAME["torchtitan"], name="falloff")
+        # falloff's benchmark shards as TorchTitan does, reduces in the last microbatch alone (bench/parallelize.py) and
+        # states everything else itself
+        return dataclasses.replace(BY_NAME["torchtitan"], name="falloff", reduces_every_microbatch=False)
     return BY_NAME[name]
 
 
@@ -134,7 +135,7 @@ def _choices(request: Request, habits: Habits) -> dict[str, Any]:
         "flash_attention": stated(request.flash_attention, habits.flash_attention),
         "causal": stated(request.flash_attention, habits.flash_attention),
         "reshard_after_forward": stated(request.reshard_after_forward, habits.reshards(request.layout["pp"])),
-        "reduce_every_microbatch": habits.name != "falloff",  # in the last one alone (bench/parallelize.py)
+        "reduce_every_microbatch": habits.reduces_every_microbatch,
         "distributed_overlap": habits.overlaps,
         "replays_graphs": habits.replays_graphs,
         "accumulates_in_product": habits.accumulates_in_product,
