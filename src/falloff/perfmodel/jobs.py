@@ -226,6 +226,11 @@ class Jobs:
         """Return the tokens of each job's step, over all GPUs."""
         return self.dp * self.microbatch * self.num_microbatches * self.seq
 
+    @property
+    def reductions(self) -> Floats:
+        """Return how often each job reduces sharded gradients, a microbatch."""
+        return np.where(self.reduce_every_microbatch, 1.0, 1 / self.num_microbatches)
+
     @functools.cached_property
     def groups(self) -> dict[str, tuple[list[str], npt.NDArray[np.intp]]]:
         """Return, for what parameters are shared by, the names that occur and each job's place among them [n].

@@ -136,5 +136,4 @@ def _reduction_kernels(jobs: Jobs) -> Floats:
     falloff's benchmark wraps one rank and replicas as well (bench/fsdp.py).
     """
     of_shards = (jobs.framework == "torchtitan") & (jobs.zero_stage == 3) & (jobs.dp_shard * jobs.cp > 1)
-    reductions = np.where(jobs.reduce_every_microbatch, 1.0, 1 / jobs.num_microbatches)
-    return np.where(of_shards | (jobs.framework == "falloff"), _REDUCTION_KERNELS * reductions, 0.0)
+    return np.where(of_shards | (jobs.framework == "falloff"), _REDUCTION_KERNELS * jobs.reductions, 0.0)

@@ -173,10 +173,9 @@ def shard_copy_seconds(jobs: Jobs, bandwidth: Floats) -> dict[str, Floats]:
     own_bytes = np.where(jobs.param_bytes < _MASTER_BYTES, _MASTER_BYTES + jobs.param_bytes, 0.0)
     own_bytes = own_bytes + np.where(shards > 1, 2 * jobs.param_bytes, 0.0)
     out_s = params * (2 * jobs.param_bytes + own_bytes / shards) / bandwidth
-    reductions = np.where(jobs.reduce_every_microbatch, 1.0, 1 / jobs.num_microbatches)
     in_bytes = (jobs.param_bytes + jobs.reduce_bytes) / _CHUNK_CAT_SHARE
     in_bytes = in_bytes + np.where(shards == 1, 2 * jobs.reduce_bytes, 0.0)
-    in_s = params * in_bytes * reductions / bandwidth
+    in_s = params * in_bytes * jobs.reductions / bandwidth
     return {"forward": out_s, "backward": np.where(jobs.reshard_after_forward, out_s, 0.0) + in_s}
 
 
