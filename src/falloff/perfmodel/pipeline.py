@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from falloff.perfmodel.collectives import send_recv_s
-from falloff.perfmodel.jobs import Floats, Jobs
+from falloff.perfmodel.jobs import Bools, Floats, Jobs
 from falloff.perfmodel.parameters import Parameter, Values
 
 PARAMETERS = (
@@ -94,7 +94,7 @@ def send_s(jobs: Jobs, values: Values) -> Floats:
     stride = stage_stride(jobs)
     neighbours = np.where(stride * jobs.pp <= jobs.gpus_per_node, jobs.pp, 1.0)
     seconds = send_recv_s(message_bytes(jobs), jobs.pp, neighbours, jobs, values)
-    described = np.isin(jobs.framework, _DESCRIBES_MESSAGES) & (jobs.pp > 1)
+    described = _describes(jobs)
     if not described.any():
         return seconds
     small_s = send_recv_s(np.full(len(jobs), _DESCRIPTION_BYTES), jobs.pp, neighbours, jobs, values)
@@ -108,11 +108,15 @@ def stall_s(jobs: Jobs, values: Values) -> Floats:
     All ranks of a pipeline wait for the slowest, so that one stalling GPU of any stage or replica is enough: of N GPUs
     with a share q of such, a run has one with the chance 1 - exp(-q N).
     """
-    stalls = np.isin(jobs.framework, _DESCRIBES_MESSAGES) & (jobs.pp > 1)
-    if not stalls.any():
-        return np.zeros(len(jobs))
-    odds = np.expm1(_STALLING_SHARE * jobs.gpus) ** _ODDS_POWER
-    return np.where(stalls, values.of("send_stall_s", jobs) * (1 - 1 / (1 + odds)), 0.0)
+    # a negative power, since the odds of 100,000 GPUs to the twelfth are beyond what a float holds
+    typical = 1 / (1 + np.expm1(_STALLING_SHARE * jobs.gpus) ** -_ODDS_POWER)
+    return np.where(_describes(jobs), values.of("send_stall_s", jobs) * typical, 0.0)
+
+
+def _describes(jobs: Jobs) -> Bools:
+    """Return which jobs have a pipeline whose hosts describe, and wait for, each message [n]."""
+    found: Bools = np.isin(jobs.framework, _DESCRIBES_MESSAGES) & (jobs.pp > 1)
+    return found
 
 
 def schedule(
